@@ -140,7 +140,7 @@ def test_machines_get_one_object(tmp_path: Path) -> None:
     }
     sst = answer["connections"][0]
     assert (sst["state"], sst["versions"], sst["bytes"]) == ("ready", 5, 5 * 32 * 16 * 8)
-    assert answer["first_lost"] is None
+    assert (answer["first_lost"], answer["failures"]) == (None, [])
     assert done.stderr.startswith("ocean | ")
 
 
@@ -153,6 +153,90 @@ def test_the_program_that_failed_first_is_named(tmp_path: Path) -> None:
     assert re.search(r"^lost first: rank \d of ocean \(FloatingPointError", done.stdout, re.M)
     assert "ocean ended with exit code 1" in done.stdout
     assert re.search(r"atmosphere \| .*MemberLostError: rank \d of ocean was lost", done.stdout)
+
+
+def test_a_loss_fails_the_run_although_its_program_ends_with_0(tmp_path: Path) -> None:
+    """Aim: table, text, exit code and the answer for machines agree, also where nobody else has suffered from the loss."""
+    caught = """
+        import contextlib
+        import exoskel as ex
+
+        with contextlib.suppress(ValueError), ex.Member("ocean") as ocean:
+            sst = ocean.array("sst", ex.Layout((64, 32), "f8", ("block", "block")))
+            with sst.write() as local:
+                local[...] = 1
+            if ocean.rank == 0:
+                raise ValueError("caught")
+    """
+    content = ATMOSPHERE.replace("range(5)", "range(1)").partition("with heat.write")[0]
+    content = re.sub("heat = .*", "", content)
+    file = write(tmp_path, ocean=caught, atmosphere=content)
+    file.write_text(file.read_text().rpartition("[[connection]]")[0])
+    lost = "lost first: rank 0 of ocean (ValueError: caught)"
+    done = couple(file)
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[0] == lost
+    assert re.search(r"^ocean\.sst to atmosphere\.sst +1 ", done.stdout, re.M)
+    done = couple(file, "--json")
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["failures"]) == (1, [lost])
+    assert {name: one["exit_code"] for name, one in answer["programs"].items()} == {
+        "ocean": 0,
+        "atmosphere": 0,
+    }
+
+
+WRITER = """
+    import exoskel as ex
+
+    with ex.Member("{0}") as member:
+        given = member.array("given", ex.Layout((8, 8), "f8", ("block", "*")))
+        member.array("taken", ex.Layout((8, 8), "f8", ("block", "*")))
+        for _ in range({1}):
+            with given.write() as local:
+                local[...] = 1
+"""
+
+
+def test_a_connection_that_has_moved_nothing_says_why(tmp_path: Path) -> None:
+    """Aim: programs that end in good order, and of which nobody reads what the other one writes, are not taken for a coupling that works."""
+    ocean, atmosphere = WRITER.format("ocean", 1), WRITER.format("atmosphere", 0)
+    file = write(tmp_path, ocean=ocean, atmosphere=atmosphere)
+    commands = file.read_text().partition("[[connection]]")[0]
+    ends = [("ocean", "atmosphere"), ("atmosphere", "ocean")]
+    file.write_text(
+        commands
+        + "".join(f'[[connection]]\nfrom = "{a}.given"\nto = "{b}.taken"\n' for a, b in ends)
+    )
+    done = couple(file)
+    assert (done.returncode, done.stderr) == (0, "")
+    unmoved = "ocean exported version 1, atmosphere never read it"
+    assert done.stdout.splitlines()[1].endswith(f"  -          nothing moved: {unmoved}")
+    assert done.stdout.splitlines()[2].endswith("nothing moved: atmosphere exported no version")
+    answer = json.loads(couple(file, "--json").stdout)
+    assert [one["unmoved"] for one in answer["connections"]] == [
+        unmoved,
+        "atmosphere exported no version",
+    ]
+    assert answer["failures"] == []
+
+
+def test_who_waits_to_write_what_nobody_reads_is_said(tmp_path: Path) -> None:
+    """Method: both programs write twice and never read, so each waits for the other one."""
+    programs = {name: WRITER.format(name, 2) for name in ("ocean", "atmosphere")}
+    file = write(tmp_path, **programs)
+    commands = file.read_text().partition("[[connection]]")[0]
+    ends = [("ocean", "atmosphere"), ("atmosphere", "ocean")]
+    file.write_text(
+        commands
+        + "".join(f'[[connection]]\nfrom = "{a}.given"\nto = "{b}.taken"\n' for a, b in ends)
+    )
+    with quick_to_complain(file) as running:
+        waits = "ranks 0, 1 of atmosphere wait until version 1 of atmosphere.given is taken: rank 0 of ocean has taken none\n"
+        assert says(running, re.escape(waits))
+        running.send_signal(signal.SIGINT)
+        error = running.communicate(timeout=120)[1]
+    assert "nothing moved: ocean exported version 1, atmosphere never read it" in error
 
 
 def test_a_program_without_a_member_is_not_waited_for(tmp_path: Path) -> None:

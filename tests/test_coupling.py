@@ -339,6 +339,52 @@ def test_memory_of_one_s_own_is_any_buffer(start: Callable[[str], Path]) -> None
                 programs["ocean"][0].array("other", layout, memory=memory)
 
 
+def test_memory_into_which_a_version_is_read_belongs_to_one_array(
+    start: Callable[[str], Path],
+) -> None:
+    keeper = start(TWO + '[[connection]]\nfrom = "ocean.heat"\nto = "atmosphere.heat"\n')
+    layout = ex.Layout((6,), "f8", "block", processes=1)
+    mine = np.zeros((6, 2))
+    line = np.zeros(12)
+    begin = line.__array_interface__["data"][0]
+    with members(keeper, ocean=1, atmosphere=1) as programs:
+        [ocean], [atmosphere] = programs["ocean"], programs["atmosphere"]
+        taken = atmosphere.array("sst", layout, memory=line[:6])
+        # In whole, in part, with gaps, and in an array's shared memory, from any program of the process.
+        place = rf"\(bytes {begin:#x} to {begin + 48:#x}\)"
+        there = (
+            rf"overlaps that of atmosphere\.sst {place}, and versions are read into atmosphere\.sst"
+        )
+        for number, memory in enumerate((line[:6], line[5:11], line[1::2])):
+            first, name = begin + (0, 40, 8)[number], f"other{number}"
+            last = begin + (48, 88, 96)[number]
+            own = rf"the memory of ocean\.{name} \(bytes {first:#x} to {last:#x}\) "
+            with pytest.raises(ValueError, match=own + there):
+                ocean.array(name, layout, memory=memory)
+        shared = atmosphere.array("heat", layout)
+        with pytest.raises(ValueError, match=r"ocean\.a .*that of atmosphere\.heat \(bytes"):
+            ocean.array("a", layout, memory=shared.local)
+        # Side by side, also where the bounds overlap, and where nothing is read into either.
+        ocean.array("right", layout, memory=line[6:])
+        even = ocean.array("sst", layout, memory=mine[:, 0])
+        odd = ocean.array("heat", layout, memory=mine[:, 1])
+        again = ocean.array("same", layout, memory=mine[:, 1])
+        assert [one.dtype for one in (even, odd, again)] == ["f8"] * 3
+        del taken
+        ocean.array("free", layout, memory=line[:6])
+
+
+def test_memory_is_free_again_when_its_member_has_left(start: Callable[[str], Path]) -> None:
+    keeper = start(TWO)
+    layout = ex.Layout((6,), "f8", "block", processes=1)
+    mine = np.zeros(12)
+    kept = []
+    for program, part in (("atmosphere", mine[::2]), ("ocean", mine[:6])):
+        with ex.Member(program, rank=0, size=1, keeper=keeper) as member:
+            kept.append(member.array("sst", layout, memory=part))
+    assert len(kept) == 2
+
+
 def test_nothing_is_read_into_memory_that_cannot_be_written(start: Callable[[str], Path]) -> None:
     keeper = start(TWO)
     layout = ex.Layout((6,), "f8", "block", processes=1)

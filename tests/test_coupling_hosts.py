@@ -509,6 +509,8 @@ def test_programs_on_two_hosts_by_the_command_line(
         answer = json.loads(output)
     [connection] = answer["connections"]
     assert (connection["versions"], connection["bytes"]) == (3, 3 * 8 * 8)
+    # Nobody has copied them in one go.
+    assert connection["nanoseconds"] is None
     assert eventually(lambda: keeper.state()[1])
     assert os.path.exists(place)
 
@@ -834,6 +836,47 @@ def test_a_member_elsewhere_hears_who_was_lost_before_its_keeper_ends(cluster: C
                 assert couple.returncode == 1
                 assert json.loads(output)["first_lost"][:2] == ["ocean", 0]
                 assert keeper.wait(SECONDS) == 0
+            finally:
+                keeper.kill()
+                couple.kill()
+
+
+def test_what_a_killed_keeper_has_taken_is_unknown(cluster: Cluster) -> None:
+    """Aim: the table doesn't say that nothing has moved where that isn't known. Method: the keeper is killed after the reader has taken a version."""
+    source = """
+    import exoskel as ex
+
+    with ex.Member("ocean") as member:
+        array = member.array("sst", ex.Layout((8,), "f8", "block"))
+        for _ in range(3):
+            with array.write():
+                pass
+    """
+    script = cluster.place / "ocean.py"
+    script.write_text(textwrap.dedent(source))
+    started = f"[program.ocean]\ncommand = {json.dumps(f'{sys.executable} {script}')}"
+    couple, where = lead_by_command(cluster, TWO.replace("[program.ocean]", started))
+    with couple:
+        place = cluster.place / "lab"
+        words = ("keeper", "--join", where, "--coupler", HEAD, "--json")
+        more = ("--listen", "tcp://127.0.0.1:0", "--socket", str(place))
+        credential = ("--credential", str(cluster.credential("lab9.example.org")))
+        with command(*words, *more, *credential) as keeper:
+            try:
+                assert keeper.stdout is not None
+                keeper.stdout.readline()
+                atmosphere = ex.Member("atmosphere", keeper=place)
+                array = atmosphere.array("sst", ex.Layout((8,), "f8", "block"))
+                with array.read():
+                    pass
+                keeper.kill()
+                output, _ = couple.communicate(timeout=SECONDS)
+                assert couple.returncode == 1
+                answer = json.loads(output)
+                assert "the keeper of its host was lost" in answer["first_lost"][2]
+                [connection] = answer["connections"]
+                assert connection["versions"] is None
+                assert connection["bytes"] is None
             finally:
                 keeper.kill()
                 couple.kill()

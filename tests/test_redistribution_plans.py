@@ -107,6 +107,35 @@ def test_it_can_be_read_and_drawn(tmp_path: Path) -> None:
     assert str(empty).endswith("0 messages, 0 B")
 
 
+@pytest.mark.usefixtures("fonts")
+def test_a_picture_of_many_processes_has_sums() -> None:
+    """Aim: a picture costs no more than its cells, also where all of thousands send to all, of which no list can be made."""
+    pytest.importorskip("matplotlib")
+    from exoskel.redistribution_picture import drawn
+
+    rows = ex.Layout((6000, 2500), "f8", "block, *", processes=3000)
+    columns = ex.Layout((6000, 2500), "f8", "*, block", processes=2500)
+    planned = ex.plan(rows, columns)
+    [panel, _] = drawn(planned).axes
+    assert panel.get_title() == f"{3000 * 2500} messages, {6000 * 2500 * 8} bytes"
+    cells = panel.images[0].get_array()
+    assert cells is not None
+    # Three processes by three: a process sends two cells to each.
+    assert cells.shape == (1000, 834)
+    assert (cells[:, :-1] == 3 * 3 * 2 * 8).all()
+    assert (cells[:, -1] == 3 * 1 * 2 * 8).all()
+    assert (panel.get_xlim(), panel.get_ylim()) == ((-0.5, 2499.5), (2999.5, -0.5))
+    assert planned._messages is None
+    halves = ex.plan(
+        ex.Layout((8,), "f8", "block", processes=4), ex.Layout((8,), "f8", "block", processes=2)
+    )
+    [small, bar] = drawn(halves).axes
+    cells = small.images[0].get_array()
+    assert cells is not None
+    assert cells.tolist() == [[16, None], [16, None], [None, 16], [None, 16]]
+    assert bar.get_ylabel() == "bytes of a message"
+
+
 def test_grids_are_as_even_as_they_can_be() -> None:
     def grid(axes: str, processes: int) -> tuple[int, ...]:
         return ex.Layout((64,) * (axes.count(",") + 1), "f8", axes, processes=processes).grid
@@ -129,7 +158,7 @@ def test_grids_are_as_even_as_they_can_be() -> None:
         ("blocks", {}, "expected block"),
         ("block, block", {}, "a shape of 1 axes, 2 words"),
         ("block", {"processes": 2, "grid": (2,)}, "how many processes"),
-        ("block", {"processes": 0}, "no process"),
+        ("block", {"processes": 0}, r"got processes=0, expected an integer from 1 to 2\*\*31"),
         ("*", {"processes": 2}, "can't be put into a grid"),
         ("*", {"grid": (2,)}, "an axis that is whole"),
         ("cyclic", {"processes": 2, "halo": 1}, "one block"),
@@ -140,6 +169,65 @@ def test_grids_are_as_even_as_they_can_be() -> None:
 def test_what_is_no_layout_says_why(axes: Any, options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         ex.Layout((8,), "f8", axes, **options)
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "words"),
+    [
+        ((-1, 8), {}, r"got shape=\(-1, 8\) with -1, expected integers from 0 to 2\*\*63 - 1"),
+        ((2**70, 8), {}, r"with 2\*\*70, expected integers from 0 to 2\*\*63 - 1"),
+        ((2**63, 8), {}, r"with 2\*\*63, expected"),
+        ((2**60, 8), {}, r"got the shape \[1152921504606846976, 8\] with the halo \[0, 0\] of "),
+        (8, {}, "got shape=8, expected a sequence of integers"),
+        ("88", {}, "got shape='88', expected a sequence of integers"),
+        ((8, 1.5), {}, r"got shape=\(8, 1\.5\), expected a sequence of integers"),
+        ((), {"axes": ()}, "got a shape of 0 axes, expected 1 to 8"),
+        ((8, 8), {"axes": None}, "got axes=None, expected a text or a sequence"),
+        ((8, 8), {"axes": (3, "*")}, "got 3 for an axis, expected a word, bounds"),
+        ((8, 8), {"axes": ([0, -1, 8], "*")}, r"got bounds=\[0, -1, 8\] with -1, expected"),
+        ((8, 8), {"axes": ([0, 2**70], "*")}, r"with 2\*\*70, expected integers from 0"),
+        ((8, 8), {"grid": (2,)}, r"got grid=\(2,\) of length 1, expected 2: one integer for each"),
+        ((8, 8), {"grid": (-2, 1)}, r"got grid=\(-2, 1\) with -2, expected integers from 1 to"),
+        ((8, 8), {"grid": (2**40, 1)}, r"with 2\*\*40, expected integers from 1 to 2\*\*31"),
+        ((8, 8), {"grid": (2**20, 2**20)}, r"got the grid \[1048576, 1048576\], expected at least"),
+        ((8, 8), {"grid": 2}, "got grid=2, expected a sequence of integers"),
+        ((8, 8), {"processes": -1}, "got processes=-1, expected an integer from 1"),
+        ((8, 8), {"processes": 2**40}, r"got processes=2\*\*40, expected an integer from 1"),
+        ((8, 8), {"processes": 2.5}, "got processes=2.5, expected an integer"),
+        ((8, 8), {"halo": -1}, r"got halo=-1, expected an integer from 0 to 2\*\*63 - 1"),
+        ((8, 8), {"halo": 2**70}, r"got halo=2\*\*70, expected an integer from 0"),
+        ((8, 8), {"halo": (1,)}, r"got halo=\(1,\) of length 1, expected 2: one integer for"),
+        ((8, 8), {"halo": (1, -1)}, r"got halo=\(1, -1\) with -1, expected integers from 0"),
+        ((8, 8), {"halo": 0.5}, "got halo=0.5, expected an integer or a sequence of integers"),
+        ((8, 8), {"order": np.array([1, 2])}, r'got order=array\(\[1, 2\]\), expected "C" or "F"'),
+    ],
+)
+def test_numbers_that_no_layout_has_are_named(
+    shape: Any, options: dict[str, Any], words: str
+) -> None:
+    axes = options.pop("axes", ("block", "*"))
+    if "grid" not in options:
+        options = {"processes": 2, **options}
+    with pytest.raises((ValueError, TypeError), match=words):
+        ex.Layout(shape, "f8", axes, **options)
+
+
+def test_ranks_and_permutations_that_do_not_exist_are_named() -> None:
+    layout = ex.Layout((8, 8), "f8", "block, *", processes=2, halo=np.int64(1))
+    planned = ex.plan(layout, layout)
+    calls = (layout.local_shape, layout.extents, layout.coordinates, planned.sent_by)
+    for call in (*calls, planned.received_by):
+        for rank, shown in ((-1, "-1"), (2, "2"), (2**40, r"2\*\*40")):
+            with pytest.raises(IndexError, match=f"got the rank {shown}.*, expected one of 0 to 1"):
+                call(rank)
+    with pytest.raises(ValueError, match="got processes=-1, expected an integer from 1"):
+        ex.Layout((8,), "f8", "block").over(-1)
+    with pytest.raises(
+        ValueError, match=r"got permute=\(0, -1\) with -1, expected integers from 0"
+    ):
+        ex.plan(layout, layout, permute=(0, -1))
+    with pytest.raises(TypeError, match=r"got target=3, expected an exoskel\.Layout"):
+        ex.plan(layout, 3)  # type: ignore[arg-type]
 
 
 def test_layouts_that_do_not_fit_say_why() -> None:

@@ -24,6 +24,9 @@ KEEPER_VARIABLE = "EXOSKEL_KEEPER"
 # Memory of a process, in DLPack's numbers.
 _DLPACK_CPU = 1
 
+# Cells that NumPy may try, to say whether two arrays with gaps share memory.
+_OVERLAP_WORK = 1_000_000
+
 # What MPI's and Slurm's starters tell each process: its rank and how many there are.
 _STARTERS = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -90,6 +93,7 @@ class Member:
         self.size = size
         self._left = False
         self._process = os.getpid()
+        self._arrays: WeakSet[SharedArray] = WeakSet()
         self._core = _core.Member(Path(keeper), program, rank, size)
         _MEMBERS.add(self)
 
@@ -115,7 +119,8 @@ class Member:
         CouplingError
             If other processes of the program say something else.
         ValueError
-            If `memory` isn't of the layout's shape and type, or is not in this process's own address space.
+            If `memory` isn't of the layout's shape and type, or is not in this process's own address space; and if it overlaps the memory of
+            another array, when versions are read into one of the two.
         TypeError
             If `memory` is neither an array nor a buffer.
         """
@@ -128,7 +133,12 @@ class Member:
         own = None if memory is None else _own_memory(memory, over, self.rank)
         view = None if own is None else _bytes_without_gaps(own, over.order)
         core = self._core.array(name, over.made, view)
-        return SharedArray(core, name, over, self.rank, own, is_direct=view is not None)
+        array = SharedArray(
+            core, name, over, self.rank, own, program=self.program, is_direct=view is not None
+        )
+        _check_overlaps(array)
+        self._arrays.add(array)
+        return array
 
     def leave(self, error: BaseException | None = None) -> None:
         """Go. What was exported stays until it has been taken.
@@ -192,11 +202,13 @@ class SharedArray:
         rank: int,
         memory: NDArray[Any] | None,
         *,
+        program: str,
         is_direct: bool = False,
     ) -> None:
         import numpy as np
 
         self.name = name
+        self._said = f"{program}.{name}"
         self.layout = layout
         self._process = os.getpid()
         self.extents = layout.extents(rank)
@@ -312,6 +324,41 @@ def _bytes_without_gaps(own: NDArray[Any], order: Any) -> memoryview | None:
     if not lies:
         return None
     return own.reshape(-1, order=order).view("u1").data
+
+
+def _check_overlaps(array: SharedArray) -> None:
+    """Look whether memory with gaps has cells in common with another array's. The core knows of memory without gaps, where bounds say it."""
+    import numpy as np
+
+    for member in list(_MEMBERS):
+        for other in [] if member._left else list(member._arrays):
+            has_gaps = array._between is not None or other._between is not None
+            read_into = [one for one in (array, other) if one._core.is_read_into]
+            if not (has_gaps and read_into):
+                continue
+            try:
+                # NumPy's stubs know two of the numbers.
+                work: Any = _OVERLAP_WORK
+                shares = np.shares_memory(array.local, other.local, max_work=work)
+            # Of another class in other versions of NumPy.
+            except RuntimeError:
+                # It can't be ruled out.
+                shares = True
+            if shares:
+                raise ValueError(
+                    f"the memory of {_place(array)} overlaps that of {_place(other)}, and versions are read into {read_into[0]._said}: "
+                    "expected memory that no other array has"
+                )
+
+
+def _place(array: SharedArray) -> str:
+    """Say between which bytes an array's memory lies."""
+    local = array.local
+    first = local.__array_interface__["data"][0]
+    last = [(count - 1) * step for count, step in zip(local.shape, local.strides, strict=True)]
+    begin = first + sum(min(0, way) for way in last)
+    end = first + sum(max(0, way) for way in last) + local.itemsize
+    return f"{array._said} (bytes {begin:#x} to {end:#x})"
 
 
 def _check_process(process: int) -> None:

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import operator
+import reprlib
 from collections.abc import Iterator, Sequence
 from copy import copy
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, SupportsIndex, TypeAlias
 
 from . import _core
+from .layout_arguments import LENGTH_MAX, PROCESSES_MAX, integer, integers, rank_below
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -115,11 +117,12 @@ def _word(axis: str | Sequence[int] | Indices) -> str | list[int] | _AxisSets:
     if isinstance(axis, Indices):
         return axis.words
     try:
-        return [operator.index(bound) for bound in axis]
+        bounds = [operator.index(bound) for bound in axis]
     except TypeError:
         raise ValueError(
-            "got a list for an axis that is not one of integers, expected bounds, as [0, 300, 1024], or ex.Indices.of(parts) for lists of indices"
+            f"got {reprlib.repr(axis)} for an axis, expected a word, bounds, as [0, 300, 1024], or ex.Indices.of(parts) for lists of indices"
         ) from None
+    return integers("bounds", bounds, 0, LENGTH_MAX)
 
 
 class Layout:
@@ -149,7 +152,9 @@ class Layout:
     Raises
     ------
     ValueError
-        For what can't be a layout.
+        For what can't be a layout, and for numbers that are too small or too large.
+    TypeError
+        For a shape, grid or halo that is not of integers.
     """
 
     def __init__(
@@ -158,38 +163,49 @@ class Layout:
         dtype: DTypeLike,
         axes: str | Sequence[str | Sequence[int] | Indices],
         *,
-        grid: Sequence[int] | None = None,
-        processes: int | None = None,
-        halo: int | Sequence[int] = 0,
+        grid: Sequence[SupportsIndex] | None = None,
+        processes: SupportsIndex | None = None,
+        halo: SupportsIndex | Sequence[SupportsIndex] = 0,
         order: str = "C",
     ) -> None:
         import numpy as np
 
-        if order not in ("C", "F"):
-            raise ValueError(f'got order={order!r}, expected "C" or "F"')
+        if not isinstance(order, str) or order not in ("C", "F"):
+            raise ValueError(f'got order={reprlib.repr(order)}, expected "C" or "F"')
         if grid is not None and processes is not None:
             raise ValueError(
                 f"got grid={grid} and processes={processes}, expected one of the two: how many processes share the array"
             )
-        self.shape = tuple(operator.index(length) for length in shape)
+        self.shape = tuple(integers("shape", shape, 0, LENGTH_MAX))
+        axis_count = len(self.shape)
         self.dtype = np.dtype(dtype)
         self.order = order
-        words = axes.split(",") if isinstance(axes, str) else axes
+        try:
+            words = axes.split(",") if isinstance(axes, str) else list(axes)
+        except TypeError:
+            raise TypeError(
+                f"got axes={reprlib.repr(axes)}, expected a text or a sequence: a word for each axis"
+            ) from None
         element = self.dtype.str if self.dtype.names is None else f"|V{self.dtype.itemsize}"
-        halos = [halo] * len(self.shape) if isinstance(halo, int) else list(halo)
-        if isinstance(halo, int):
+        if isinstance(halo, SupportsIndex):
+            cells = integer("halo", halo, 0, LENGTH_MAX)
             # Where all is in one memory there is no neighbour.
             halos = [
                 0
                 if isinstance(word, str) and word.strip() in ("whole", "*", "replicated")
                 else cells
-                for word, cells in zip(words, halos, strict=False)
+                for word in words
             ]
+        else:
+            expected = "an integer or a sequence of integers"
+            halos = integers("halo", halo, 0, LENGTH_MAX, axis_count, expected)
         self._axes = [_word(word) for word in words]
         self._halos = halos
         self._element = element.split("[")[0]
-        _core.check_sharing(len(self.shape), self._axes)
-        self._grid = None if grid is None else list(grid)
+        _core.check_sharing(axis_count, self._axes)
+        self._grid = None if grid is None else integers("grid", grid, 1, PROCESSES_MAX, axis_count)
+        if processes is not None:
+            processes = integer("processes", processes, 1, PROCESSES_MAX)
         self._processes = processes
         self._over: _core.Layout | None = None
         if not self._is_of_one and (grid is not None or processes is not None):
@@ -228,6 +244,7 @@ class Layout:
         ValueError
             If it has a grid of another size, or no grid fits.
         """
+        processes = integer("processes", processes, 1, PROCESSES_MAX)
         known = self
         if self._over is None:
             if self._processes is not None and self._processes != processes:
@@ -250,15 +267,15 @@ class Layout:
 
     def coordinates(self, rank: int) -> tuple[int, ...]:
         """Return where a process is in the grid."""
-        return tuple(self.made.coordinates(rank))
+        return tuple(self.made.coordinates(rank_below(rank, self.processes)))
 
     def local_shape(self, rank: int) -> tuple[int, ...]:
         """Return the shape of a process's memory, its halo included."""
-        return tuple(self.made.local_shape(rank))
+        return tuple(self.made.local_shape(rank_below(rank, self.processes)))
 
     def extents(self, rank: int) -> tuple[list[slice], ...]:
         """Return the indices that a process owns: slices of each axis, in ascending order whatever the order in memory."""
-        axes = self.made.extents(rank)
+        axes = self.made.extents(rank_below(rank, self.processes))
         return tuple([slice(start, stop) for start, stop in ranges] for ranges in axes)
 
     def __str__(self) -> str:
@@ -304,20 +321,25 @@ class RedistributionPlan:
         self.target = target
         self.select = select
         self.into = into
-        self._core = _core.RedistributionPlan(
-            source.made, target.made, select, into, None if permute is None else list(permute)
-        )
+        for name, layout in (("source", source), ("target", target)):
+            if not isinstance(layout, Layout):
+                raise TypeError(f"got {name}={reprlib.repr(layout)}, expected an exoskel.Layout")
+        if permute is not None:
+            permute = integers("permute", permute, 0, len(source.shape) - 1, len(source.shape))
+        self._core = _core.RedistributionPlan(source.made, target.made, select, into, permute)
         self._messages: list[PlannedMessage] | None = None
 
     def sent_by(self, rank: int) -> list[PlannedMessage]:
         """Return the messages that one process of the source sends. Costs as much as they are, however many processes there are."""
         size = self.source.dtype.itemsize
+        rank = rank_below(rank, self.source.processes)
         rows = self._core.sent_by(rank)
         return [PlannedMessage(rank, other, count, count * size) for other, count in rows]
 
     def received_by(self, rank: int) -> list[PlannedMessage]:
         """Return the messages that one process of the target receives."""
         size = self.source.dtype.itemsize
+        rank = rank_below(rank, self.target.processes)
         rows = self._core.received_by(rank)
         return [PlannedMessage(other, rank, count, count * size) for other, count in rows]
 
@@ -371,6 +393,8 @@ class RedistributionPlan:
 
     def draw(self, path: str | PathLike[str]) -> None:
         """Draw who sends how much to whom, into a file whose kind its ending says.
+
+        Of more than 1,000 processes several share a row or a column: a cell has the sum of what moves between them.
 
         Raises
         ------

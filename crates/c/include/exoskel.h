@@ -57,7 +57,8 @@ int exoskel_array_indices(exoskel_member *member, const char *name, exoskel_type
 
 /* As exoskel_array_of, with the array's contents in memory of your own: this process's part, its halo included, in the layout's order and
  * without gaps. It stays yours to free, after exoskel_leave. exoskel_write and exoskel_read return it. What is read is copied straight
- * into it; exoskel_done copies what was written out of it, after which it can be changed again. */
+ * into it; exoskel_done copies what was written out of it, after which it can be changed again. Two arrays may have some memory in
+ * common only if no connection ends in either: else this is an error that names both. */
 int exoskel_array_in(exoskel_member *member, const char *name, exoskel_type type, exoskel_order order, int axes,
                      const int64_t *shape, const char *sharing, const int *grid, const int64_t *halo, void *memory,
                      exoskel_array **array);

@@ -317,9 +317,9 @@ unsafe fn describe(arguments: &ArrayArguments) -> Result<(), String> {
         false => {
             // SAFETY: the caller's.
             let grid = unsafe { values(arguments.grid, count, "grid")? };
-            let grid = grid.iter().map(|count| u32::try_from(*count));
-            let grid: Result<Vec<u32>, _> = grid.collect();
-            grid.map_err(|_| "got a grid with a number below 0".to_owned())?
+            let counts = grid.iter().map(|count| u32::try_from(*count));
+            let counts: Result<Vec<u32>, _> = counts.collect();
+            counts.map_err(|_| format!("got {grid:?} for grid, expected no number below 0"))?
         }
     };
     let halo = match arguments.halo.is_null() {

@@ -79,7 +79,7 @@ impl Pair {
     }
 
     fn until_taken(&self, version: u64) {
-        self.until(|| self.keeper.report().connections[0].versions >= version);
+        self.until(|| self.keeper.report().connections[0].versions >= Some(version));
     }
 
     fn until(&self, is_so: impl Fn() -> bool) {
@@ -222,4 +222,29 @@ fn a_writer_killed_while_it_gives_is_a_loss_to_those_who_take() {
         assert_eq!(target.wait().unwrap().code(), Some(3));
         assert!(said(target).contains("rank 0 of source was lost"));
     }
+}
+
+#[test]
+fn memory_into_which_a_version_is_read_belongs_to_one_array() {
+    let folder = Folder::new("overlap");
+    let place = folder.path().join("keeper");
+    let _keeper = KeeperService::start(&place, Coupling::parse(COUPLING).unwrap()).unwrap();
+    let program = folder.path().join("overlap");
+    compile_c("tests/overlap.c", &program);
+    let mut started = Command::new(&program);
+    let done = started.env("EXOSKEL_KEEPER", &place).output().unwrap();
+    let said = String::from_utf8(done.stdout).unwrap();
+    assert_eq!(done.status.code(), Some(0), "{said}");
+    let (error, places) = said.trim_end().split_once('\n').unwrap();
+    let (first, second) = places.split_once(' ').unwrap();
+    assert!(
+        error.starts_with(&format!("the memory of target.ice (bytes {second} to 0x")),
+        "{said}"
+    );
+    assert!(
+        error.contains(&format!(
+            "overlaps that of target.field (bytes {first} to 0x"
+        )),
+        "{said}"
+    );
 }

@@ -52,7 +52,7 @@ fn couple(name: &str, atmosphere: impl Fn(&Path)) {
             "{}",
             connection.name
         );
-        assert_eq!(connection.versions, STEPS, "{}", connection.name);
+        assert_eq!(connection.versions, Some(STEPS), "{}", connection.name);
     }
 }
 

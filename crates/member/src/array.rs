@@ -12,6 +12,7 @@ use self::outgoing::OutgoingConnection;
 use crate::error::MemberError;
 use crate::member::{Attachment, Interrupted, SLICE};
 use crate::memory::{Counter, NotedWait, OwnMemory, PartMemory};
+use crate::memory_in_use::MemoryInUse;
 
 mod incoming;
 mod outgoing;
@@ -40,14 +41,27 @@ pub struct SharedArray {
     memory: Arc<PartMemory>,
     /// Where its contents are instead, if the caller has memory of its own.
     own: Option<OwnMemory>,
+    _in_use: MemoryInUse,
     blocks: PartBlocks,
     /// Whether the keeper is told of each version.
     is_watched: bool,
+    is_read_into: bool,
     /// The last versions, for whoever asks while somebody waits.
     exported: AtomicU64,
     read: AtomicU64,
     /// Held while somebody waits: nobody waits for it.
     versions: Mutex<Versions>,
+}
+
+/// The memory of an array.
+#[derive(Debug)]
+pub(crate) struct ArrayContents {
+    /// Where others of this host take it from, and the keeper.
+    pub(crate) shared: PartMemory,
+    /// Where its contents are instead, if the caller has memory of its own.
+    pub(crate) own: Option<OwnMemory>,
+    /// Where its contents are: no other array has that.
+    pub(crate) in_use: MemoryInUse,
 }
 
 #[derive(Debug)]
@@ -81,7 +95,7 @@ impl SharedArray {
         attachment: Arc<Attachment>,
         name: String,
         layout: Layout,
-        memory: PartMemory,
+        memory: ArrayContents,
         sources: Vec<ConnectionPlace>,
         targets: Vec<ConnectionPlace>,
         is_watched: bool,
@@ -93,6 +107,7 @@ impl SharedArray {
             source_place: place.source_place,
             takers: None,
         });
+        let is_read_into = !targets.is_empty();
         let incoming = targets.into_iter().map(|place| IncomingConnection {
             connection: place.connection,
             every: place.every.max(1),
@@ -115,15 +130,18 @@ impl SharedArray {
             attachment,
             name,
             layout,
-            memory: Arc::new(memory),
-            own: None,
+            memory: Arc::new(memory.shared),
+            own: memory.own,
+            _in_use: memory.in_use,
             is_watched,
+            is_read_into,
         }
     }
 
-    /// The same with its contents in memory of the caller's own, if there is any.
-    pub(crate) fn with_own(self, own: Option<OwnMemory>) -> Self {
-        Self { own, ..self }
+    /// Whether versions are read into it: a connection ends here.
+    #[must_use]
+    pub fn is_read_into(&self) -> bool {
+        self.is_read_into
     }
 
     /// What the program calls it.

@@ -68,6 +68,18 @@ pub enum MemberError {
     /// An access that is open already, or isn't.
     #[error("{0}")]
     Access(&'static str),
+    /// Two arrays have the same memory, and a version that is read into one would be in the other one.
+    #[error(
+        "the memory of {array} overlaps that of {other}, and versions are read into {read_into}: expected memory that no other array has"
+    )]
+    Overlap {
+        /// What was described, with its bytes.
+        array: String,
+        /// What was there, with its bytes.
+        other: String,
+        /// One of the two.
+        read_into: String,
+    },
     /// The kernel refuses.
     #[error("{what}: {error}")]
     System {

@@ -10,6 +10,7 @@ mod error;
 mod keeper_socket;
 mod member;
 mod memory;
+mod memory_in_use;
 mod streaming;
 
 pub use array::SharedArray;

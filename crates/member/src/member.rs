@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,10 +13,11 @@ use exoskel_transfer::{
     LayoutDescription, Loss, MemberMessage, Variable,
 };
 
-use crate::array::SharedArray;
+use crate::array::{ArrayContents, SharedArray};
 use crate::error::MemberError;
 use crate::keeper_socket::{HeardMessage, KeeperSocket, KeeperVoice};
 use crate::memory::{OwnMemory, PartMemory};
+use crate::memory_in_use::MemoryInUse;
 
 /// How long a wait goes on before the keeper's socket and the caller's signals are looked at.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
@@ -41,6 +43,7 @@ pub(crate) struct Attachment {
     heard: Mutex<HeardSoFar>,
     /// One array at a time is asked for.
     asking: Mutex<()>,
+    has_left: Arc<AtomicBool>,
 }
 
 /// What the keeper has said and nobody has taken yet.
@@ -142,6 +145,7 @@ impl Member {
             voice: Mutex::new(voice),
             heard: Mutex::default(),
             asking: Mutex::default(),
+            has_left: Arc::default(),
         });
         attachment.wait_for(interrupted, |heard| heard.is_attached.then_some(()))?;
         Ok(Self { attachment })
@@ -181,7 +185,7 @@ impl Member {
     /// The same, where the contents are in memory of the caller's own, in the layout's order and without gaps.
     ///
     /// # Errors
-    /// As [`array`](Self::array), and if the memory is not as large as the layout says.
+    /// As [`array`](Self::array), if the memory is not as large as the layout says, and if another array of this process has some of it.
     pub fn array_in(
         &self,
         name: &str,
@@ -221,7 +225,19 @@ impl Member {
                 "the array's memory has not as many bytes as its layout says",
             ));
         }
-        let array = SharedArray::new(
+        let (first, bytes) = match &own {
+            Some(own) => (own.first_byte(), own.len()),
+            None => (memory.first_byte(), memory.len()),
+        };
+        let said = format!("{}.{name}", attachment.program);
+        let (is_read_into, has_left) = (!given.targets.is_empty(), &attachment.has_left);
+        let in_use = MemoryInUse::new(&said, first, bytes, is_read_into, has_left)?;
+        let memory = ArrayContents {
+            shared: memory,
+            own,
+            in_use,
+        };
+        Ok(SharedArray::new(
             Arc::clone(attachment),
             given.name,
             layout.clone(),
@@ -229,8 +245,7 @@ impl Member {
             given.sources,
             given.targets,
             given.is_watched,
-        );
-        Ok(array.with_own(own))
+        ))
     }
 
     /// This process's index set on each axis that has such.
@@ -254,6 +269,7 @@ impl Member {
     /// # Errors
     /// If the keeper is gone already.
     pub fn leave(&self, error: Option<String>) -> Result<(), MemberError> {
+        self.attachment.has_left.store(true, Ordering::Relaxed);
         held(&self.attachment.voice).end(&MemberMessage::Leave { error })
     }
 }

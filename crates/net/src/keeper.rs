@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 use exoskel_link::capability::Startpoint;
 use exoskel_member::{PartMemory, new_part_memory};
 use exoskel_transfer::{
-    ArrayEnd, ConnectionState, Coupler, Coupling, GoneMember, Keeper, KeeperAction, KeeperMessage,
-    KeeperReport, Loss, MEMBERS_OF_KEEPER_MAX, MemberId, MemoryAccess, MemoryId, OWN_KEEPER,
-    ProgramTerms, TakenVersions, Variable, ranks_of,
+    ArrayEnd, ConnectionState, Coupler, Coupling, HALF_FRAMES_BYTES_MAX, HalfFrames, Keeper,
+    KeeperAction, KeeperMessage, KeeperReport, Loss, MEMBERS_OF_KEEPER_MAX, MemberId, MemoryAccess,
+    MemoryId, OWN_KEEPER, ProgramTerms, ranks_of,
 };
 use rustix::event::{Timespec, epoll};
 use rustix::fs::{Mode, OFlags};
@@ -32,6 +32,7 @@ use crate::links::LinkNode;
 use crate::listening::{Listening, SocketFile};
 use crate::wake_up::WakeUp;
 
+mod counts;
 mod departures;
 mod member_socket;
 mod other_hosts;
@@ -46,13 +47,26 @@ use self::other_hosts::OtherHosts;
 use self::packed::PieceBuffers;
 use member_socket::{MemberSocket, QueuedMessage};
 pub use waits::WaitReport;
-use waits::missing;
 
 /// Members of one keeper, at most. Those that come later are refused.
 pub const MEMBERS_MAX: usize = MEMBERS_OF_KEEPER_MAX;
 
 /// What a member hasn't read yet, at most. One of thousands of partners is told of each by some hundred bytes.
 const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// What a keeper holds for its members, in bytes.
+#[derive(Clone, Copy, Debug)]
+struct MemberLimits {
+    waiting_bytes_max: usize,
+    half_frames_bytes_max: usize,
+}
+
+impl MemberLimits {
+    const USUAL: Self = Self {
+        waiting_bytes_max: WAITING_BYTES_MAX,
+        half_frames_bytes_max: HALF_FRAMES_BYTES_MAX,
+    };
+}
 
 /// Between two looks at who has not attached, at most: the kernel counts a wait in milliseconds.
 const LOOK_MAX: Duration = Duration::from_secs(3600);
@@ -91,12 +105,15 @@ pub struct ConnectionReport {
     pub name: String,
     /// Whether it can be used.
     pub state: ConnectionState,
-    /// Versions that every process of the target has taken.
-    pub versions: u64,
-    /// Bytes that were copied.
-    pub bytes: u64,
-    /// The time that the slowest process took to copy its part, in nanoseconds.
-    pub nanoseconds: u64,
+    /// Versions that every process of the target has taken; none if a process on another host hasn't said, or was lost with its keeper.
+    pub versions: Option<u64>,
+    /// Bytes that all of them have taken; none as above.
+    pub bytes: Option<u64>,
+    /// The time that the slowest process took to copy its part, in nanoseconds. None between hosts, where a version comes while its reader
+    /// waits, and nobody copies it in one go.
+    pub nanoseconds: Option<u64>,
+    /// Why nothing has moved, if it could have.
+    pub unmoved: Option<String>,
     /// Whether some of it goes from one keeper to another.
     pub is_between_hosts: bool,
     /// Who has to attach, or to describe an array, before it can be used.
@@ -145,6 +162,8 @@ struct Inside {
     spare: Option<OwnedFd>,
     /// What one member may leave unread.
     waiting_bytes_max: usize,
+    /// What members have said of messages that are not whole.
+    half_frames: Arc<HalfFrames>,
     is_ending: bool,
 }
 
@@ -165,7 +184,7 @@ impl KeeperService {
     pub fn start(place: &Path, coupling: Coupling) -> io::Result<Self> {
         let keeper = Keeper::new(coupling.clone(), OWN_KEEPER, false);
         let coupler = Some(Coupler::new(coupling));
-        Self::begin(place, keeper, coupler, None, WAITING_BYTES_MAX)
+        Self::begin(place, keeper, coupler, None, MemberLimits::USUAL)
     }
 
     /// The same with a node, at which keepers of other hosts ask to join.
@@ -184,7 +203,7 @@ impl KeeperService {
             keeper,
             Some(Coupler::new(coupling)),
             Some(others),
-            WAITING_BYTES_MAX,
+            MemberLimits::USUAL,
         )?)
     }
 
@@ -211,7 +230,7 @@ impl KeeperService {
             keeper.lose(gone);
         }
         let others = Some(others);
-        let serve = Self::serve(listener, file, keeper, None, others, WAITING_BYTES_MAX);
+        let serve = Self::serve(listener, file, keeper, None, others, MemberLimits::USUAL);
         Ok(serve?)
     }
 
@@ -220,12 +239,12 @@ impl KeeperService {
         keeper: Keeper,
         coupler: Option<Coupler>,
         others: Option<OtherHosts>,
-        waiting_bytes_max: usize,
+        limits: MemberLimits,
     ) -> io::Result<Self> {
         let listener = UnixListener::bind(place)?;
         let file = MemberSocketFile::Own(place.to_owned());
         std::fs::set_permissions(place, std::fs::Permissions::from_mode(0o600))?;
-        Self::serve(listener, file, keeper, coupler, others, waiting_bytes_max)
+        Self::serve(listener, file, keeper, coupler, others, limits)
     }
 
     fn serve(
@@ -234,7 +253,7 @@ impl KeeperService {
         keeper: Keeper,
         coupler: Option<Coupler>,
         others: Option<OtherHosts>,
-        waiting_bytes_max: usize,
+        limits: MemberLimits,
     ) -> io::Result<Self> {
         raise_descriptor_limit();
         listener.set_nonblocking(true)?;
@@ -257,7 +276,8 @@ impl KeeperService {
             memories: BTreeMap::new(),
             next_member: FIRST_MEMBER,
             spare: spare_descriptor(),
-            waiting_bytes_max,
+            waiting_bytes_max: limits.waiting_bytes_max,
+            half_frames: Arc::new(HalfFrames::new(limits.half_frames_bytes_max)),
             is_ending: false,
         });
         let driver = Arc::new(KeeperDriver {
@@ -442,7 +462,10 @@ impl KeeperDriver {
         inside.next_member += 1;
         let data = epoll::EventData::new_u64(member);
         epoll::add(&self.set, &stream, data, epoll::EventFlags::IN)?;
-        inside.sockets.insert(member, MemberSocket::new(stream));
+        let half = Arc::clone(&inside.half_frames);
+        inside
+            .sockets
+            .insert(member, MemberSocket::new(stream, half));
         Ok(())
     }
 
@@ -696,22 +719,6 @@ impl Inside {
         }
     }
 
-    /// What a process that is gone has taken over the connections that end in its arrays.
-    fn moved_to(&self, gone: &GoneMember) -> Vec<KeeperReport> {
-        let connections = self.keeper.coupling().connections().iter().enumerate();
-        let into = connections.filter(|(_, terms)| terms.to.program == gone.program);
-        let moved = into.filter_map(|(number, terms)| {
-            let parts = self.keeper.memory_of(&terms.to).into_iter();
-            let (_, memory) = parts.into_iter().find(|(rank, _)| *rank == gone.rank)?;
-            Some(KeeperReport::Moved {
-                connection: number as u32,
-                rank: gone.rank,
-                taken: self.taken(memory, self.keeper.coupling().place_into(number))?,
-            })
-        });
-        moved.collect()
-    }
-
     /// What a member is told instead of the memory of a process at the other end, when there is none.
     fn without_partner(&self, connection: u32, own: ArrayEnd, rank: u32) -> KeeperMessage {
         let terms = self
@@ -730,50 +737,12 @@ impl Inside {
         }
     }
 
-    fn taken(&self, memory: MemoryId, place: usize) -> Option<TakenVersions> {
-        let (version, bytes, nanoseconds) = self.memories.get(&memory)?.mapped.taken(place as u16);
-        Some(TakenVersions {
-            version,
-            bytes,
-            nanoseconds,
-        })
-    }
-
-    /// What processes of this host have taken of an array.
-    fn taken_here(&self, array: &Variable, place: usize) -> impl Iterator<Item = TakenVersions> {
-        let parts = self.keeper.memory_of(array).into_iter();
-        parts.filter_map(move |(_, memory)| self.taken(memory, place))
-    }
-
     fn report(&self) -> CouplingReport {
         let Some(coupler) = &self.coupler else {
             return CouplingReport::default();
         };
-        let coupling = coupler.coupling();
-        let connections = coupler.connections().iter().enumerate();
-        let connections = connections.map(|(number, status)| {
-            let terms = &coupling.connections()[number];
-            let here = self.taken_here(&terms.to, coupling.place_into(number));
-            let taken: Vec<TakenVersions> = here.chain(coupler.moved(number as u32)).collect();
-            let least = taken.iter().map(|taken| taken.version).min();
-            let versions = match least.unwrap_or(0) {
-                0 => 0,
-                last => (last - 1) / terms.every.max(1) + 1,
-            };
-            let times = taken.iter().map(|taken| taken.nanoseconds);
-            ConnectionReport {
-                name: status.name.clone(),
-                state: status.state.clone(),
-                versions,
-                // Members write these numbers.
-                bytes: taken
-                    .iter()
-                    .fold(0, |sum, taken| sum.saturating_add(taken.bytes)),
-                nanoseconds: times.max().unwrap_or(0),
-                is_between_hosts: status.is_between_hosts,
-                missing: missing(coupler, number),
-            }
-        });
+        let connections = 0..coupler.connections().len();
+        let connections = connections.map(|number| self.connection_report(coupler, number));
         let programs = coupler.programs().map(|program| ProgramReport {
             name: program.name.to_owned(),
             present: program.present,

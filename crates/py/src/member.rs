@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use exoskel_member::{Member, MemberError, OwnMemory, SharedArray};
 use exoskel_net::keeper::{KeeperJoinError, KeeperService};
 use exoskel_transfer::{ConnectionState, Coupling};
-use pyo3::exceptions::{PyBufferError, PyRuntimeError};
+use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -34,6 +34,7 @@ fn exception(py: Python<'_>, error: &MemberError) -> PyErr {
         }
         MemberError::Ended { .. } => ExceptionKind::ProgramLeft,
         MemberError::Lost { .. } => ExceptionKind::MemberLost,
+        MemberError::Overlap { .. } => return PyValueError::new_err(error.to_string()),
         MemberError::Access(_) | MemberError::Interrupted => {
             return PyRuntimeError::new_err(error.to_string());
         }
@@ -156,6 +157,12 @@ impl SharedArrayHandle {
         self.array.end_read();
     }
 
+    /// Whether a connection ends here.
+    #[getter]
+    fn is_read_into(&self) -> bool {
+        self.array.is_read_into()
+    }
+
     /// Versions that were exported, and that were read.
     #[getter]
     fn versions(&self) -> (u64, u64) {
@@ -269,6 +276,7 @@ impl KeeperHandle {
             row.set_item("versions", connection.versions)?;
             row.set_item("bytes", connection.bytes)?;
             row.set_item("nanoseconds", connection.nanoseconds)?;
+            row.set_item("unmoved", connection.unmoved)?;
             row.set_item("between_hosts", connection.is_between_hosts)?;
             row.set_item("missing", connection.missing)?;
             Ok(row)

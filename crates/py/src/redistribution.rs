@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use exoskel_redist::{
-    AxisSharing, ElementType, IndexSet, IndexSets, Layout, Mapping, MemoryOrder, PlanSide,
-    PlannedMessage, RedistributionPlan,
+    AxisSharing, DIMENSIONS_MAX, ElementType, IndexSet, IndexSets, Layout, Mapping, MemoryOrder,
+    PlanSide, PlannedMessage, RedistributionPlan,
 };
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyIndexError, PyValueError};
@@ -82,6 +82,10 @@ impl AxisArgument {
 /// Whether these words say how axes are shared out, over whatever processes.
 #[pyfunction]
 fn check_sharing(axes: usize, words: Vec<AxisArgument>) -> PyResult<()> {
+    if !(1..=DIMENSIONS_MAX).contains(&axes) {
+        let text = format!("got a shape of {axes} axes, expected 1 to {DIMENSIONS_MAX}");
+        return Err(PyValueError::new_err(text));
+    }
     if axes != words.len() {
         let text = format!(
             "got a shape of {axes} axes, {} words for axes, expected as many",
@@ -216,6 +220,9 @@ pub(crate) struct PlanHandle {
 /// The other process's rank, and how many elements.
 type MessageRow = (u32, u64);
 
+/// Sums of messages at once, at most: more than any picture has.
+const SUMS_MAX: usize = 1 << 24;
+
 /// Of each axis, where its cells are in a process's memory.
 type CellIndices = Vec<Vec<u64>>;
 
@@ -255,6 +262,32 @@ impl PlanHandle {
     /// From whom a process of the target receives.
     fn received_by(&self, py: Python<'_>, rank: u32) -> PyResult<Vec<MessageRow>> {
         self.rows(py, PlanSide::Target, rank)
+    }
+
+    /// How many messages there are, how many elements they move, and of these the sums of so many processes of the source by so many of
+    /// the target at once: a row for those of the source, after the other.
+    fn sums(&self, py: Python<'_>, rows: u32, columns: u32) -> PyResult<(u64, u64, Vec<u64>)> {
+        let (rows, columns) = (rows.max(1), columns.max(1));
+        let width = self.target.processes().div_ceil(columns) as usize;
+        let height = self.source.processes().div_ceil(rows) as usize;
+        let cells = width.checked_mul(height).filter(|cells| *cells <= SUMS_MAX);
+        let Some(cells) = cells else {
+            let text = format!("got {width} x {height} sums, expected at most {SUMS_MAX}");
+            return Err(PyValueError::new_err(text));
+        };
+        Ok(py.detach(|| {
+            let mut sums = vec![0_u64; cells];
+            let (mut messages, mut elements) = (0, 0);
+            for rank in 0..self.source.processes() {
+                let row = (rank / rows) as usize * width;
+                for message in self.plan(PlanSide::Source, rank).messages() {
+                    messages += 1;
+                    elements += message.elements();
+                    sums[row + (message.rank() / columns) as usize] += message.elements();
+                }
+            }
+            (messages, elements, sums)
+        }))
     }
 
     /// What a process of the source sends: to whom, and for each of the target's axes which cells of its memory go to which cells there.

@@ -51,13 +51,25 @@ pub enum LayoutError {
         halo: usize,
     },
     /// More than memory can have.
-    #[error("got an array of more than 2**63 bytes")]
-    TooLarge,
-    /// A grid without processes.
     #[error(
-        "got a grid with no process in one dimension, expected at least 1 in each, and at most 2**31 in all"
+        "got the shape {shape:?} with the halo {halo:?} of elements of {element} bytes, expected an array of at most 2**63 bytes"
     )]
-    Grid,
+    TooLarge {
+        /// The array's.
+        shape: Vec<u64>,
+        /// Cells around each process's block.
+        halo: Vec<u64>,
+        /// Bytes of an element.
+        element: u32,
+    },
+    /// A grid without processes, or of too many.
+    #[error(
+        "got the grid {0:?}, expected at least 1 process in each dimension, and at most 2**31 in all"
+    )]
+    Grid(Vec<u32>),
+    /// A program without processes.
+    #[error("got 0 processes, expected at least 1")]
+    NoProcess,
     /// Blocks that don't cover an axis.
     #[error(
         "got block({block}) for {processes} processes and an axis of {length}, expected that all of it is somebody's: take cyclic({block}), or longer blocks"
@@ -153,7 +165,7 @@ impl Layout {
             .try_fold(1_u32, |product, count| product.checked_mul(*count))
             .filter(|processes| (1..=1 << 31).contains(processes));
         if processes.is_none() {
-            return Err(LayoutError::Grid);
+            return Err(LayoutError::Grid(grid.to_vec()));
         }
         let bytes = shape
             .iter()
@@ -163,7 +175,11 @@ impl Layout {
                 product.checked_mul(length?)
             });
         if bytes.is_none_or(|bytes| bytes > 1 << 63) {
-            return Err(LayoutError::TooLarge);
+            return Err(LayoutError::TooLarge {
+                shape: shape.to_vec(),
+                halo: halo.to_vec(),
+                element: element.bytes(),
+            });
         }
         let axes = sharing.iter().zip(shape).zip(grid.iter().zip(halo));
         let axes = axes.map(|((sharing, length), (processes, halo))| {
@@ -185,7 +201,7 @@ impl Layout {
     /// [`LayoutError::NoGrid`].
     pub fn grid_of(sharing: &[AxisSharing], processes: u32) -> Result<Vec<u32>, LayoutError> {
         if processes == 0 {
-            return Err(LayoutError::Grid);
+            return Err(LayoutError::NoProcess);
         }
         let no_grid = LayoutError::NoGrid { processes };
         let mut grid = vec![1_u32; sharing.len()];

@@ -202,6 +202,10 @@ impl GoneMember {
     }
 }
 
+/// For who starts processes that all take themselves for rank 0: what to do, whatever language the program is in.
+pub(crate) const GIVE_RANKS: &str =
+    "where no starter such as mpiexec says them, give rank and size when the process attaches";
+
 /// As much of a reason as is handed on.
 pub(crate) fn bounded(mut why: String) -> String {
     let mut bounds = (0..=why.len().min(REASON_BYTES_MAX)).rev();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use exoskel_redist::{Layout, Mapping};
 use serde::{Deserialize, Serialize};
 
+use crate::attach::GIVE_RANKS;
 use crate::attach::{ConnectionPlace, GoneMember, Loss, bounded};
 use crate::between_hosts::{GivenUp, KeeperId, OWN_KEEPER, Welcome};
 use crate::coupling::{Coupling, Variable, checked_name};
@@ -326,10 +327,36 @@ impl Coupler {
         })
     }
 
-    /// What processes on other hosts have taken over a connection before they went.
-    pub fn moved(&self, connection: u32) -> impl Iterator<Item = TakenVersions> {
-        let of = self.moved.range((connection, 0)..=(connection, u32::MAX));
-        of.map(|(_, taken)| *taken)
+    /// What each process on another host has taken over a connection, as is said when it goes. None if one has not said, or was lost with
+    /// its keeper.
+    #[must_use]
+    pub fn moved(&self, connection: u32) -> Option<Vec<(u32, TakenVersions)>> {
+        let terms = self.coupling.connections().get(connection as usize)?;
+        let ranks = self.elsewhere(&terms.to.program);
+        let said = ranks.map(|rank| Some((rank, *self.moved.get(&(connection, rank))?)));
+        said.collect()
+    }
+
+    /// The last version of an array that each process on another host has exported, as is said when it goes. None if that isn't known of one.
+    #[must_use]
+    pub fn exported(&self, array: &Variable) -> Option<Vec<(u32, u64)>> {
+        let ranks = self.elsewhere(&array.program);
+        let said = ranks.map(|rank| {
+            let gone = self.gone.get(&(array.program.clone(), rank))?;
+            let last = gone.exported.get(&array.name).copied();
+            // Of who was lost with its keeper nothing is known.
+            Some((rank, last.or_else(|| gone.loss.is_none().then_some(0))?))
+        });
+        said.collect()
+    }
+
+    /// The processes of a program that are on other hosts.
+    fn elsewhere(&self, program: &str) -> impl Iterator<Item = u32> {
+        let known = self.programs.get(program).into_iter();
+        let present = known.flat_map(|program| &program.present);
+        present
+            .filter(|(_, keeper)| **keeper != OWN_KEEPER)
+            .map(|(rank, _)| *rank)
     }
 
     /// What a keeper is to be told next; all of them, if none is named.
@@ -477,7 +504,7 @@ impl Coupler {
         }
         if program.present.contains_key(&rank) {
             return Err(format!(
-                "got rank {rank} of {name} twice: each process has a rank of its own. Without MPI give them: Member({name:?}, rank=, size=)"
+                "got rank {rank} of {name} twice, expected a rank of its own for each process: {GIVE_RANKS}"
             ));
         }
         program.present.insert(rank, keeper);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use exoskel_redist::{CutCopy, Layout, Mapping, PlanSide, RedistributionPlan};
 
 use crate::attach::{
-    ArrayEnd, AttachRequest, ConnectedTerms, ConnectionPlace, GoneMember, KeeperMessage, Loss,
-    MemberMessage, bounded,
+    ArrayEnd, AttachRequest, ConnectedTerms, ConnectionPlace, GIVE_RANKS, GoneMember,
+    KeeperMessage, Loss, MemberMessage, bounded,
 };
 use crate::between_hosts::{KeeperId, PieceHead, RankPair, WantedVersion};
 use crate::coupler::{CoupledEnd, CouplerOrder, KeeperReport};
@@ -260,7 +260,7 @@ impl Keeper {
                             "rank {rank} of {program} has left already: a process attaches once"
                         ),
                         false => format!(
-                            "rank {rank} of {program} is here already: each process has a rank of its own. Without MPI give them: Member({program:?}, rank=, size=)"
+                            "rank {rank} of {program} is here already, expected a rank of its own for each process: {GIVE_RANKS}"
                         ),
                     };
                     return self.refuse_new(id, program, reason);

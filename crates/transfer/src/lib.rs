@@ -36,7 +36,10 @@ pub use coupling::{
     ConnectionTerms, Coupling, CouplingError, ProgramTerms, Variable, last_taken, source_version,
 };
 pub use description::{LayoutDescription, Sharing};
-pub use frame::{ATTACH_BYTES_MAX, FRAME_BYTES_MAX, FrameError, FrameReader, frame};
+pub use frame::{
+    ATTACH_BYTES_MAX, FRAME_BYTES_MAX, FrameError, FrameReader, HALF_FRAME_BYTES_OF_ONE,
+    HALF_FRAMES_BYTES_MAX, HalfFrames, frame,
+};
 pub use indices::{INDEX_RUNS_OF_KEEPER_MAX, INDEX_RUNS_OF_PART_MAX, IndexPart, IndexParts};
 pub use keeper::{IndexWord, SaidIndices};
 pub use keeper::{Keeper, KeeperAction, MemberId, MemoryAccess, MemoryId};

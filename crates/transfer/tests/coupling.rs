@@ -170,7 +170,8 @@ fn who_is_not_what_the_file_says_is_refused_in_words() {
     house.attach(3, "ocean", 0, 2);
     let reason = house.refusal(4, attach("ocean", 0, 2));
     assert!(
-        reason.contains("rank 0 of ocean is here already"),
+        reason.contains("rank 0 of ocean is here already")
+            && reason.contains("give rank and size when the process attaches"),
         "{reason}"
     );
     let reason = house.refusal(5, attach("ocean", 1, 3));

@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::sync::Arc;
+
 use exoskel_transfer::{
-    ATTACH_BYTES_MAX, AttachRequest, FRAME_BYTES_MAX, FrameReader, KeeperMessage, MemberMessage,
-    PROTOCOL, frame,
+    ATTACH_BYTES_MAX, AttachRequest, FRAME_BYTES_MAX, FrameReader, HALF_FRAME_BYTES_OF_ONE,
+    HALF_FRAMES_BYTES_MAX, HalfFrames, KeeperMessage, MemberMessage, PROTOCOL, frame,
 };
 use proptest::prelude::*;
 
@@ -46,9 +48,13 @@ proptest! {
     }
 }
 
+fn stranger() -> FrameReader {
+    FrameReader::of_stranger(Arc::new(HalfFrames::new(HALF_FRAMES_BYTES_MAX)))
+}
+
 #[test]
 fn a_stranger_says_little_until_it_is_known() {
-    let mut reader = FrameReader::of_stranger();
+    let mut reader = stranger();
     let long = frame(&"x".repeat(ATTACH_BYTES_MAX)).unwrap();
     reader.take(&long);
     let error = reader.message::<String>().unwrap_err();
@@ -56,7 +62,7 @@ fn a_stranger_says_little_until_it_is_known() {
         error.to_string().contains("got a message of 4098 bytes"),
         "{error}"
     );
-    let mut reader = FrameReader::of_stranger();
+    let mut reader = stranger();
     reader.is_attached();
     reader.take(&long);
     assert!(reader.message::<String>().unwrap().is_some());
@@ -76,7 +82,7 @@ fn a_member_of_any_version_can_be_told_which_versions_have_met() {
         r#"{"attach": {"protocol": 4, "program": "ocean", "rank": 0, "size": 1}}"#,
         r#"{"attach": {"protocol": 9, "version": "2.0.0", "world": [3, 7], "program": "ocean"}}"#,
     ] {
-        let mut reader = FrameReader::of_stranger();
+        let mut reader = stranger();
         reader.take(&u32::try_from(contents.len()).unwrap().to_le_bytes());
         reader.take(contents.as_bytes());
         let Some(MemberMessage::Attach(request)) = reader.message().unwrap() else {
@@ -85,4 +91,38 @@ fn a_member_of_any_version_can_be_told_which_versions_have_met() {
         assert_eq!(request.program, "ocean");
         assert_ne!(request.protocol, PROTOCOL);
     }
+}
+
+#[test]
+fn half_messages_of_several_readers_are_bounded_together() {
+    let long = frame(&"x".repeat(200_000)).unwrap();
+    let beyond = 150_000 - HALF_FRAME_BYTES_OF_ONE;
+    let half = Arc::new(HalfFrames::new(2 * beyond));
+    let mut readers: Vec<FrameReader> = (0..3)
+        .map(|_| {
+            let mut reader = FrameReader::of_stranger(Arc::clone(&half));
+            reader.is_attached();
+            reader.take(&long[..150_000]);
+            reader
+        })
+        .collect();
+    assert!(readers[0].message::<String>().unwrap().is_none());
+    assert!(readers[1].message::<String>().unwrap().is_none());
+    assert_eq!(half.bytes(), 2 * beyond);
+    let error = readers[2].message::<String>().unwrap_err().to_string();
+    let numbers = format!("holds {} bytes of such parts", 3 * beyond);
+    assert!(error.contains(&numbers), "{error}");
+    // Nothing of it is kept, whatever more comes.
+    readers[2].take(&long);
+    assert!(readers[2].message::<String>().unwrap().is_none());
+    assert_eq!(half.bytes(), 2 * beyond);
+    // Who says little has room all the same, and who ends a message gives its room back.
+    let mut quiet = FrameReader::of_stranger(Arc::clone(&half));
+    quiet.take(&[1, 0]);
+    assert!(quiet.message::<String>().unwrap().is_none());
+    readers[0].take(&long[150_000..]);
+    assert!(readers[0].message::<String>().unwrap().is_some());
+    assert_eq!(half.bytes(), beyond);
+    drop(readers);
+    assert_eq!(half.bytes(), 0);
 }

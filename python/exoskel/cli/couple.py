@@ -119,7 +119,8 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
         help="start parallel programs that hand arrays to each other",
         description="Start the programs that a file names, with a keeper that holds their arrays, and wait until all have ended. Their output is "
         "printed with their names before each line. At the end a table says what moved over each connection. When one program fails, the "
-        f"others are told at their next read or write, and ended after {_GRACE_SECONDS:.0f} seconds. docs/guide/coupling.md explains the file.",
+        f"others are told at their next read or write, and ended after {_GRACE_SECONDS:.0f} seconds. The exit code is 0 if every program has "
+        "ended with 0, no process was lost or refused, and every connection could be made. docs/guide/coupling.md explains the file.",
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="the coupling, e.g. climate.toml")
     add_node_arguments(parser, is_listening_required=False)
@@ -193,10 +194,11 @@ def _couple(arguments: argparse.Namespace) -> int:
     }
     # All have ended.
     del seen["waits"]
-    answer = {**seen, "programs": programs_seen}
+    unfit = [one["reason"] for one in seen["connections"] if one["state"] == "failed"]
+    failures = [*_failures(seen, codes), *unfit]
+    answer = {**seen, "programs": programs_seen, "failures": failures}
     report(arguments, _text(seen, codes), answer)
-    has_failed = any(one["state"] == "failed" for one in seen["connections"])
-    return 1 if has_failed or any(codes.values()) else 0
+    return 1 if failures else 0
 
 
 def _keeper_folder() -> "tempfile.TemporaryDirectory[str]":
@@ -462,7 +464,11 @@ def _waits(seen: dict[str, Any]) -> list[str]:
     return waits[:_WAITS] + more
 
 
-def _text(seen: dict[str, Any], codes: dict[str, int | None]) -> str:
+def _failures(seen: dict[str, Any], codes: dict[str, int | None]) -> list[str]:
+    """Say which processes and programs have failed: the reasons for the exit code 1, but for connections, which have theirs in the table.
+
+    A program can end with 0 although a process of it was lost: it has caught the exception, or its starter hides what the process said.
+    """
     lines = []
     if seen["first_lost"]:
         program, rank, why = seen["first_lost"]
@@ -474,13 +480,33 @@ def _text(seen: dict[str, Any], codes: dict[str, int | None]) -> str:
     for name, code in codes.items():
         if code:
             lines.append(f"{name} ended with exit code {code}")
+    return lines
+
+
+def _text(seen: dict[str, Any], codes: dict[str, int | None]) -> str:
+    lines = _failures(seen, codes)
     rows = []
     for one in seen["connections"]:
-        seconds = one["nanoseconds"] / 1e9
-        rate = f"{one['bytes'] / seconds / 1e9:.1f} GB/s" if seconds else "-"
-        ready = "between hosts" if one["between_hosts"] else "shared memory"
-        never = f"never ready: {one['missing']}" if one["missing"] else "never ready"
-        what = one["reason"] or {"waiting": never, "ready": ready}[one["state"]]
-        rows.append((one["name"], one["versions"], size_text(one["bytes"]), rate, what))
+        moved = "unknown" if one["bytes"] is None else size_text(one["bytes"])
+        versions = "unknown" if one["versions"] is None else one["versions"]
+        rows.append((one["name"], versions, moved, _rate(one), _method(one)))
     lines.append(table(("connection", "versions", "moved", "copied at", "method"), rows))
     return "\n".join(lines)
+
+
+def _rate(one: dict[str, Any]) -> str:
+    """How fast copies in shared memory were: between hosts none is one, and the network's speed isn't known here."""
+    if not one["nanoseconds"]:
+        return "-"
+    return f"{one['bytes'] / one['nanoseconds']:.1f} GB/s"
+
+
+def _method(one: dict[str, Any]) -> str:
+    """How a connection moves versions, or why it has moved none."""
+    if one["state"] == "failed":
+        return str(one["reason"])
+    if one["state"] == "waiting":
+        return f"never ready: {one['missing']}" if one["missing"] else "never ready"
+    if one["unmoved"]:
+        return f"nothing moved: {one['unmoved']}"
+    return "between hosts" if one["between_hosts"] else "shared memory"

@@ -151,13 +151,13 @@ def _keeper(arguments: argparse.Namespace) -> int:
         found = node.lookup("coupler", name=name, at=place, timeout=20.0)
         keeper = _core.Keeper.join(socket, node._node, found.startpoint)
         try:
-            report(
-                arguments,
-                f"keeper {node.name} has joined {name}; members attach at {socket}",
-                {"name": node.name, "coupler": name, "socket": str(socket)},
-            )
-            # Ctrl-C is the usual end of one that was started by hand.
+            # Ctrl-C is the usual end of one that was started by hand, as soon as it has said that it is there.
             with contextlib.suppress(KeyboardInterrupt):
+                report(
+                    arguments,
+                    f"keeper {node.name} has joined {name}; members attach at {socket}",
+                    {"name": node.name, "coupler": name, "socket": str(socket)},
+                )
                 return _wait(keeper.state)
         finally:
             keeper.end()

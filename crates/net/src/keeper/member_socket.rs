@@ -7,7 +7,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use exoskel_transfer::{FrameError, FrameReader, KeeperMessage, MemberMessage, frame};
+use exoskel_transfer::{FrameError, FrameReader, HalfFrames, KeeperMessage, MemberMessage, frame};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 /// Bytes that are read at once.
@@ -63,10 +63,10 @@ pub(super) struct MemberSocket {
 }
 
 impl MemberSocket {
-    pub(super) fn new(stream: UnixStream) -> Self {
+    pub(super) fn new(stream: UnixStream, half: Arc<HalfFrames>) -> Self {
         Self {
             stream,
-            frames: FrameReader::of_stranger(),
+            frames: FrameReader::of_stranger(half),
             waiting: VecDeque::new(),
             ends_when_said: false,
             is_deaf: false,
@@ -85,8 +85,10 @@ impl MemberSocket {
         }
     }
 
+    /// Says what waits, and hears nothing more.
     pub(super) fn end_when_said(&mut self) {
         self.ends_when_said = true;
+        self.frames.end();
     }
 
     /// Its process doesn't hear any more.
