@@ -89,7 +89,7 @@ enum VersionSource {
 }
 
 /// How a version has gone.
-enum Departure {
+enum SentVersion {
     /// With its last piece.
     Gone,
     /// When [`DepartedVersions`] has it.
@@ -118,9 +118,9 @@ impl KeeperDriver {
             let sent = self.send_version(node, (own, keeper), binding, due);
             let mut inside = held(&self.inside);
             match sent {
-                Ok(Departure::Gone) => inside.keeper.departed(due.pair),
-                Ok(Departure::UnderWay) => {}
-                Ok(Departure::Over) => inside.keeper.not_departed(due.pair),
+                Ok(SentVersion::Gone) => inside.keeper.departed(due.pair),
+                Ok(SentVersion::UnderWay) => {}
+                Ok(SentVersion::Over) => inside.keeper.not_departed(due.pair),
                 Err(error) => {
                     inside.keeper.not_departed(due.pair);
                     inside.lose_keeper(keeper, &error.to_string());
@@ -145,7 +145,7 @@ impl KeeperDriver {
         (own, keeper): (KeeperId, KeeperId),
         binding: BindingId,
         due: DueVersion,
-    ) -> Result<Departure, LinkError> {
+    ) -> Result<SentVersion, LinkError> {
         let found = {
             let mut inside = held(&self.inside);
             let kept = inside.memories.get(&due.memory);
@@ -153,7 +153,7 @@ impl KeeperDriver {
             memory.zip(inside.keeper.packing(due.pair))
         };
         let Some((memory, cut)) = found else {
-            return Ok(Departure::Over);
+            return Ok(SentVersion::Over);
         };
         let source = self.source_of(memory, &cut, due.pair);
         for number in 0..cut.count() {
@@ -173,22 +173,22 @@ impl KeeperDriver {
                 }
                 VersionSource::Packed(memory) => match self.packed(keeper, memory, &piece) {
                     Some(bytes) => contents.bulk.push(bytes),
-                    None => return Ok(Departure::Over),
+                    None => return Ok(SentVersion::Over),
                 },
             }
             while !node.wait_for_room_within(binding, &contents, PAIR_BYTES_MAX, LOOK_TIME) {
                 if self.is_over(keeper) {
-                    return Ok(Departure::Over);
+                    return Ok(SentVersion::Over);
                 }
             }
             node.post(binding, PIECE, contents)?;
         }
         Ok(match source {
-            VersionSource::Packed(_) => Departure::Gone,
+            VersionSource::Packed(_) => SentVersion::Gone,
             VersionSource::Lent(all, is_whole) => {
                 is_whole.store(true, Ordering::Release);
                 drop(all);
-                Departure::UnderWay
+                SentVersion::UnderWay
             }
         })
     }

@@ -22,9 +22,19 @@ impl Keeper {
         }
         let why = bounded(given_up.why);
         let why = format!("the coupler has given this host up: {why}");
-        self.given_up = given_up.first_lost.map(|loss| Loss {
+        let first = match given_up.first_lost {
+            Some(loss) => Some((loss.program, loss.rank)),
+            // Who has forgotten this host has taken its processes for the ones that were lost.
+            None => {
+                let mut places = self.places.keys();
+                let first = places.find(|(program, rank)| self.is_here(program, *rank));
+                first.cloned()
+            }
+        };
+        self.given_up = first.map(|(program, rank)| Loss {
+            program,
+            rank,
             why: why.clone(),
-            ..loss
         });
         self.go_on_without_coupler(why);
     }

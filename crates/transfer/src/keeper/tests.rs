@@ -3,11 +3,18 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use super::*;
-use crate::{AttachRequest, Coupler, OWN_KEEPER, Sharing};
+use crate::{AttachRequest, Coupler, GivenUp, OWN_KEEPER, Sharing};
 
 /// Its processes are the ones that were lost first, for those at the other ends and for themselves.
 #[test]
 fn members_of_a_host_that_was_given_up_hear_that_they_were() {
+    for is_forgotten in [false, true] {
+        hear_of_given_up(is_forgotten);
+    }
+}
+
+/// `is_forgotten`: nobody tells this host why, as who stood still for too long is not known any more.
+fn hear_of_given_up(is_forgotten: bool) {
     let text = "[program.a]\n[program.b]\n[[connection]]\nfrom = \"a.x\"\nto = \"b.x\"";
     let coupling = Coupling::parse(text).unwrap();
     let mut coupler = Coupler::new(coupling.clone());
@@ -56,7 +63,10 @@ fn members_of_a_host_that_was_given_up_hear_that_they_were() {
     }
     let (lost, given_up) = coupler.next_given_up().unwrap();
     assert_eq!(lost, own);
-    keepers[1].given_up(given_up);
+    keepers[1].given_up(match is_forgotten {
+        true => GivenUp::alone("no such link"),
+        false => given_up,
+    });
     let heard = settle(&mut keepers, &mut coupler);
     let whom: Vec<usize> = heard.iter().map(|(index, _)| *index).collect();
     assert_eq!(whom, [0, 1]);
