@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import random
 import socket
 import struct
+import sys
+import termios
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +22,12 @@ from exoskel import links
 from exoskel.cli import main
 
 OCEAN, ATMOSPHERE = "ocean.example.org", "atmosphere.example.org"
+
+
+def _unsent_bytes(target: socket.socket) -> int:
+    """Return how many bytes the other end's system has not taken yet."""
+    count = fcntl.ioctl(target, termios.TIOCOUTQ, bytes(4))
+    return int.from_bytes(count, sys.byteorder)
 
 
 class Relay:
@@ -108,8 +117,9 @@ class Relay:
                     self.cut()
                     break
                 if counts and 0 < self.cut_after <= passed:
-                    # In the middle of a record.
+                    # In the middle of a record. A reset would take back what the target hasn't been given yet.
                     target.sendall(piece[: len(piece) // 2])
+                    assert eventually(lambda: _unsent_bytes(target) == 0)
                     self.cut()
                     break
                 target.sendall(piece)

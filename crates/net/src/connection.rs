@@ -483,7 +483,8 @@ impl Connection {
         while start.elapsed() < CLOSING_TIME {
             let taken = turn.take().await;
             let begin = Instant::now();
-            let read = self.read_as_task(handle);
+            // Whoever reads here otherwise may be waiting for more.
+            let read = self.read(&mut self.reader().left, handle);
             turn.give_back(taken, begin.elapsed()).await;
             if !matches!(read, Ok(More::Perhaps)) {
                 break;
