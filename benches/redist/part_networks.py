@@ -1,7 +1,7 @@
 """Coupled programs on hosts with slow lines, and what memory keepers need between hosts.
 
-Hosts are namespaces on one bridge, and ``tbf`` paces their lines: root is needed. Ours only. What a row is held to is the rate of the line, or
-our own rate without what the row is about.
+Hosts are namespaces on one bridge, and ``tbf`` paces their lines: root is needed. What a row is held to is the rate of the line, or
+our own rate without what the row is about. Beside the slow lines stands what plain TCP gets of them, with a stream for each pair.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ from functools import partial
 from pathlib import Path
 
 from benches.links.install import Missing
+from benches.redist import plain_lines
 from benches.redist.coupled_hosts import Coupled, coupled
 from benches.redist.frame import FIRST, Bench, Goal, Row, median
 
 LINE, LINE_GB = "1gbit", 0.125
+# A millisecond of it: timers come late here, and what a smaller one lets lapse is lost.
+LINE_BURST = "128kb"
 # A hop of 250 MB/s, and bursts that let it run full where the clock's steps are long.
 HOP, HOP_BURST = "2gbit", "256kb"
 VERSIONS = FIRST + 3
@@ -49,10 +52,17 @@ def of_lines(bench: Bench) -> Row:
     """Four hosts to four hosts, each with one process and a line of its own."""
     size, length = 4, bench.lengths(4096)[0]
     with coupled(size) as hosts:
-        hosts.pace(LINE)
+        hosts.pace(LINE, LINE_BURST)
+        far = {host: hosts.addresses[host] for host in hosts.far}
+        pair = length**2 * 8 // size**2
+        command = hosts.network.command
+        lanes = {
+            "ours": partial(moved, hosts, length),
+            "plain TCP": partial(plain_lines.seconds, command, hosts.near, far, pair, VERSIONS),
+        }
         row = bench.row(
             f"{LINES_TEXT}, {length} x {length}",
-            {"ours": partial(moved, hosts, length)},
+            lanes,
             bytes=length**2 * 8,
             keys={"row": LINES_TEXT},
         )

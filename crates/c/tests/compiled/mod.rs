@@ -41,6 +41,8 @@ pub(crate) fn compile(compiler: &str, options: &[&str], sources: &[&str], progra
         .arg(format!("-I{}", own.join("include").display()))
         .args(sources.iter().map(|source| own.join(source)))
         .arg(format!("-L{}", libraries.display()))
+        // What Cargo says of other folders doesn't count: an older library may stand there.
+        .arg("-Wl,--disable-new-dtags")
         .arg(format!("-Wl,-rpath,{}", libraries.display()))
         .arg("-lexoskel")
         .status()
