@@ -189,8 +189,12 @@ impl Keeper {
     }
 
     /// A process of the coupling is gone, here or elsewhere.
-    pub fn lose(&mut self, gone: GoneMember) {
+    pub fn lose(&mut self, mut gone: GoneMember) {
         let place = (gone.program.clone(), gone.rank);
+        // The coupler would name the first one for all who follow.
+        if let Some(first) = self.given_up.clone() {
+            gone.loss = gone.loss.map(|_| first);
+        }
         if self.gone.get(&place) == Some(&gone) {
             return;
         }

@@ -56,6 +56,7 @@ impl World {
             }
         }
         if one == 0 {
+            self.has_lost_more_than_ways = true;
             // The coupler sees it itself.
             self.hosts[other].reports.clear();
             self.coupler.keeper_lost(other as KeeperId, "no answer");
@@ -141,10 +142,16 @@ impl World {
 
     /// Loses a process, a keeper with its processes, or the way between two of them.
     pub(super) fn fault(&mut self) {
+        if self.loses_ways_only && self.hosts.len() > 2 {
+            let one = 1 + self.draws.below(self.hosts.len() - 1);
+            let other = 1 + self.draws.below(self.hosts.len() - 1);
+            return self.lose_way(one.min(other), one.max(other));
+        }
         if self.draws.one_in(3) && self.hosts.len() > 1 {
             let number = self.draws.below(self.hosts.len());
             if !self.hosts[number].is_lost {
                 self.has_lost_host = true;
+                self.has_lost_more_than_ways = true;
                 self.lose_host(number, true);
             }
             return;
@@ -161,6 +168,7 @@ impl World {
         if process.phase == Phase::Ended || process.phase == Phase::Attaching {
             return;
         }
+        self.has_lost_more_than_ways = true;
         process.phase = Phase::Ended;
         process.error = Some("killed".to_owned());
         process.says.clear();

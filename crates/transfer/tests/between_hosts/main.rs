@@ -139,6 +139,10 @@ struct World {
     cut: BTreeSet<(usize, usize)>,
     /// A keeper or a way was lost.
     has_lost_host: bool,
+    /// A process, a host, or the way between a host and the coupler.
+    has_lost_more_than_ways: bool,
+    /// What goes wrong here is that hosts can't reach each other, and all see the coupler.
+    loses_ways_only: bool,
     /// A keeper has ended before all that it had was taken.
     has_left_owing: bool,
     /// Some leave before all is done, in good order.
@@ -268,6 +272,8 @@ impl World {
             is_coupler_lost: false,
             cut: BTreeSet::new(),
             has_lost_host: false,
+            has_lost_more_than_ways: false,
+            loses_ways_only: draws.one_in(8),
             has_left_owing: false,
             has_leavers: draws.one_in(3),
             draws,
@@ -411,6 +417,10 @@ impl World {
                     self.cut_way(number, other);
                     let notices = &mut self.hosts[number].notices;
                     notices.push_back(Some(other as KeeperId));
+                    // The coupler says so; if it is lost before it has, who is cut off tells.
+                    if other > 0 && !self.hosts[other].is_lost {
+                        self.hosts[other].notices.push_back(Some(keeper));
+                    }
                 }
             }
         }
@@ -575,7 +585,7 @@ impl World {
 
 #[test]
 fn nobody_waits_for_ever_and_each_version_is_whole() {
-    let (mut faults, mut lost_couplers, mut ended_keepers) = (0, 0, 0);
+    let (mut faults, mut lost_couplers, mut ended_keepers, mut cut_off) = (0, 0, 0, 0);
     for seed in 0..SEEDS {
         let mut world = World::new(seed);
         world.play();
@@ -598,6 +608,17 @@ fn nobody_waits_for_ever_and_each_version_is_whole() {
         let mut processes = world.processes.iter();
         let waits_for_missing = are_some_missing
             && processes.any(|one| one.phase != Phase::Ended && world.waits_to_be_connected(one));
+        if !world.has_lost_more_than_ways && !world.has_left_owing {
+            cut_off += u64::from(lost.is_some());
+            for gone in world.processes.iter().flat_map(|one| one.gone.values()) {
+                let told = gone.loss.as_ref();
+                let places = [told, lost].map(|one| one.map(|one| (&one.program, one.rank)));
+                assert!(
+                    told.is_none() || places[0] == places[1],
+                    "seed {seed}: a process heard {told:?}, others {lost:?}"
+                );
+            }
+        }
         for process in &world.processes {
             let (program, rank) = (&process.program, process.rank);
             let may_wait = has_lost && !world.is_coupler_lost;
@@ -629,6 +650,10 @@ fn nobody_waits_for_ever_and_each_version_is_whole() {
         }
     }
     assert!(faults > SEEDS / 10, "only {faults} seeds had a loss");
+    assert!(
+        cut_off > SEEDS / 200,
+        "only {cut_off} seeds had hosts that saw the coupler, and not each other"
+    );
     assert!(
         lost_couplers > SEEDS / 50,
         "only {lost_couplers} lost couplers"
