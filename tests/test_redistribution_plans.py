@@ -110,7 +110,6 @@ def test_it_can_be_read_and_drawn(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("fonts")
 def test_a_picture_of_many_processes_has_sums() -> None:
     """Aim: a picture costs no more than its cells, also where all of thousands send to all, of which no list can be made."""
-    pytest.importorskip("matplotlib")
     from exoskel.redistribution_picture import drawn
 
     rows = ex.Layout((6000, 2500), "f8", "block, *", processes=3000)

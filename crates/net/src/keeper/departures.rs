@@ -98,10 +98,10 @@ enum SentVersion {
     Over,
 }
 
-/// The stretches of a piece, if they are long enough to be sent one by one.
-fn stretches_of(piece: &StridedCopy) -> Option<Vec<std::ops::Range<u64>>> {
-    let stretches = piece.stretches()?;
-    (piece.bytes() / STRETCH_BYTES_MIN >= stretches.len() as u64).then_some(stretches)
+/// Whether the stretches of a piece are long enough to be sent one by one.
+fn has_long_stretches(piece: &StridedCopy) -> bool {
+    let stretches = piece.stretches();
+    stretches.is_some_and(|all| piece.bytes() / STRETCH_BYTES_MIN >= all.len() as u64)
 }
 
 impl KeeperDriver {
@@ -195,7 +195,7 @@ impl KeeperDriver {
 
     /// A version of one piece is packed: to hear that it was taken would take longer.
     fn source_of(&self, memory: Arc<PartMemory>, cut: &CutCopy, pair: RankPair) -> VersionSource {
-        if cut.count() < 2 || stretches_of(&cut.piece(0)).is_none() {
+        if cut.count() < 2 || !has_long_stretches(&cut.piece(0)) {
             return VersionSource::Packed(memory);
         }
         let is_whole = Arc::new(AtomicBool::new(false));
