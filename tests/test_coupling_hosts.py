@@ -795,18 +795,11 @@ def test_a_keeper_takes_the_place_of_a_killed_one_and_of_no_other(cluster: Clust
             assert member.rank == 0
 
 
-def test_a_member_elsewhere_hears_who_was_lost_before_its_keeper_ends(cluster: Cluster) -> None:
-    """Method: it does something else while a program on the head fails, and couple has ended before it asks."""
-    source = """
-    import exoskel as ex
-
-    with ex.Member("ocean") as member:
-        array = member.array("sst", ex.Layout((8,), "f8", "block"))
-        with array.write():
-            pass
-        with array.write():
-            raise RuntimeError("out of ice")
-    """
+@contextlib.contextmanager
+def reading_elsewhere(
+    cluster: Cluster, source: str
+) -> Iterator[tuple[subprocess.Popen[str], subprocess.Popen[str], ex.Member, ex.SharedArray]]:
+    """Let ``couple`` start a program for the ocean, and take its first version at another host's keeper, all by commands."""
     script = cluster.place / "ocean.py"
     script.write_text(textwrap.dedent(source))
     started = f"[program.ocean]\ncommand = {json.dumps(f'{sys.executable} {script}')}"
@@ -824,21 +817,37 @@ def test_a_member_elsewhere_hears_who_was_lost_before_its_keeper_ends(cluster: C
                 array = atmosphere.array("sst", ex.Layout((8,), "f8", "block"))
                 with array.read():
                     pass
-                # Its lines end with it.
-                assert couple.stderr is not None
-                assert couple.stdout is not None
-                lines = iter(couple.stderr.readline, "")
-                assert any("out of ice" in line for line in lines)
-                with pytest.raises(ex.MemberLostError, match="out of ice"):
-                    array.read().__enter__()
-                leave([atmosphere])
-                output, _ = couple.communicate(timeout=SECONDS)
-                assert couple.returncode == 1
-                assert json.loads(output)["first_lost"][:2] == ["ocean", 0]
-                assert keeper.wait(SECONDS) == 0
+                yield couple, keeper, atmosphere, array
             finally:
                 keeper.kill()
                 couple.kill()
+
+
+def test_a_member_elsewhere_hears_who_was_lost_before_its_keeper_ends(cluster: Cluster) -> None:
+    """Method: it does something else while a program on the head fails, and couple has ended before it asks."""
+    source = """
+    import exoskel as ex
+
+    with ex.Member("ocean") as member:
+        array = member.array("sst", ex.Layout((8,), "f8", "block"))
+        with array.write():
+            pass
+        with array.write():
+            raise RuntimeError("out of ice")
+    """
+    with reading_elsewhere(cluster, source) as (couple, keeper, atmosphere, array):
+        # Its lines end with it.
+        assert couple.stderr is not None
+        assert couple.stdout is not None
+        lines = iter(couple.stderr.readline, "")
+        assert any("out of ice" in line for line in lines)
+        with pytest.raises(ex.MemberLostError, match="out of ice"):
+            array.read().__enter__()
+        leave([atmosphere])
+        output, _ = couple.communicate(timeout=SECONDS)
+        assert couple.returncode == 1
+        assert json.loads(output)["first_lost"][:2] == ["ocean", 0]
+        assert keeper.wait(SECONDS) == 0
 
 
 def test_what_a_killed_keeper_has_taken_is_unknown(cluster: Cluster) -> None:
@@ -852,34 +861,15 @@ def test_what_a_killed_keeper_has_taken_is_unknown(cluster: Cluster) -> None:
             with array.write():
                 pass
     """
-    script = cluster.place / "ocean.py"
-    script.write_text(textwrap.dedent(source))
-    started = f"[program.ocean]\ncommand = {json.dumps(f'{sys.executable} {script}')}"
-    couple, where = lead_by_command(cluster, TWO.replace("[program.ocean]", started))
-    with couple:
-        place = cluster.place / "lab"
-        words = ("keeper", "--join", where, "--coupler", HEAD, "--json")
-        more = ("--listen", "tcp://127.0.0.1:0", "--socket", str(place))
-        credential = ("--credential", str(cluster.credential("lab9.example.org")))
-        with command(*words, *more, *credential) as keeper:
-            try:
-                assert keeper.stdout is not None
-                keeper.stdout.readline()
-                atmosphere = ex.Member("atmosphere", keeper=place)
-                array = atmosphere.array("sst", ex.Layout((8,), "f8", "block"))
-                with array.read():
-                    pass
-                keeper.kill()
-                output, _ = couple.communicate(timeout=SECONDS)
-                assert couple.returncode == 1
-                answer = json.loads(output)
-                assert "the keeper of its host was lost" in answer["first_lost"][2]
-                [connection] = answer["connections"]
-                assert connection["versions"] is None
-                assert connection["bytes"] is None
-            finally:
-                keeper.kill()
-                couple.kill()
+    with reading_elsewhere(cluster, source) as (couple, keeper, *_):
+        keeper.kill()
+        output, _ = couple.communicate(timeout=SECONDS)
+        assert couple.returncode == 1
+        answer = json.loads(output)
+        assert "the keeper of its host was lost" in answer["first_lost"][2]
+        [connection] = answer["connections"]
+        assert connection["versions"] is None
+        assert connection["bytes"] is None
 
 
 def test_the_last_words_of_a_keeper_name_the_loss(tmp_path: Path) -> None:
