@@ -82,6 +82,8 @@ int main(int count, char **words) {
         double begin = now(), end, first, last;
         MPI_Alltoallw(cells, send, zeros, types, cells, receive, zeros, types + size, MPI_COMM_WORLD);
         end = now();
+        /* Who has all early doesn't take the processors of those who haven't. */
+        MPI_Barrier(MPI_COMM_WORLD);
         if (!is_source && !is_right(&one, place, version, cells)) MPI_Abort(MPI_COMM_WORLD, 3);
         MPI_Reduce(&begin, &first, 1, MPI_DOUBLE, MPI_MIN, 0, MPI_COMM_WORLD);
         MPI_Reduce(&end, &last, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);

@@ -24,6 +24,12 @@ to = "target.filled"
 [[connection]]
 from = "target.ready"
 to = "source.ready"
+[[connection]]
+from = "target.read"
+to = "source.all_read"
+[[connection]]
+from = "target.read"
+to = "target.all_read"
 """
 FIELD = """
 [[connection]]

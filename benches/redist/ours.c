@@ -1,6 +1,7 @@
 /* One process of ours: ours PROGRAM RANK SIZE JOB VERSIONS SHAPES... Each word of shapes is one, or some with "+" between that are exported
  * at once; a shape with ",own" at its end is in memory of the program's own. Prints a time for each version of each word in turn, in
- * nanoseconds: at the source when it begins to export, at the target when it has read. The array of the first shape is `field0`. */
+ * nanoseconds: at the source when it begins to export, at the target when it has read. Nobody looks at what has come, or fills the
+ * next version, before all have read: who is early would take the processors of those who aren't. The array of the first shape is `field0`. */
 #include "exoskel.h"
 #include "jobs.h"
 
@@ -39,31 +40,41 @@ static field field_of(exoskel_member *me, const job *one, int is_source, int num
     return made;
 }
 
+/* The arrays by which processes wait for each other. */
+typedef struct {
+    exoskel_array *filled, *ready, *read, *all_read;
+} meeting;
+
+static void say(exoskel_array *array) { must(exoskel_write(array) && !exoskel_done(array)); }
+static void hear(exoskel_array *array) { must(exoskel_read(array) && !exoskel_done(array)); }
+
 /* A barrier, as the peers have it: all sources say that they have filled theirs, then all targets that they wait. */
-static void meet(exoskel_array *filled, exoskel_array *ready, int is_source) {
-    if (is_source) must(exoskel_write(filled) && !exoskel_done(filled));
-    must(is_source ? exoskel_read(ready) != NULL : exoskel_read(filled) != NULL);
-    must(!exoskel_done(is_source ? ready : filled));
-    if (!is_source) must(exoskel_write(ready) && !exoskel_done(ready));
+static void meet(const meeting *with, int is_source) {
+    if (is_source) say(with->filled);
+    hear(is_source ? with->ready : with->filled);
+    if (!is_source) say(with->ready);
 }
 
-static void export_all(field *fields, int count, int rank, int version, exoskel_array *filled, exoskel_array *ready) {
+static void export_all(field *fields, int count, int rank, int version, const meeting *with) {
     for (int at = 0; at < count; at++) {
         double *cells = exoskel_write(fields[at].array);
         must(cells != NULL);
         fill(&fields[at].one, rank, version, cells);
     }
-    meet(filled, ready, 1);
+    meet(with, 1);
     printf("%lld\n", now());
     for (int at = 0; at < count; at++) must(!exoskel_done(fields[at].array));
+    hear(with->all_read);
 }
 
-static int import_all(field *fields, int count, int rank, int version, exoskel_array *filled, exoskel_array *ready) {
+static int import_all(field *fields, int count, int rank, int version, const meeting *with) {
     const double *cells[AT_ONCE_MAX];
     int are_right = 1;
-    meet(filled, ready, 0);
+    meet(with, 0);
     for (int at = 0; at < count; at++) must((cells[at] = exoskel_read(fields[at].array)) != NULL);
     printf("%lld\n", now());
+    say(with->read);
+    hear(with->all_read);
     for (int at = 0; at < count; at++) {
         are_right &= is_right(&fields[at].one, rank, version, cells[at]);
         must(!exoskel_done(fields[at].array));
@@ -71,15 +82,23 @@ static int import_all(field *fields, int count, int rank, int version, exoskel_a
     return are_right;
 }
 
+/* A byte of each who says something, for all who hear it. */
+static exoskel_array *signal_of(exoskel_member *me, const char *name, int64_t size, int is_said) {
+    exoskel_array *made;
+    must(!exoskel_array_of(me, name, EXOSKEL_INT8, EXOSKEL_ORDER_C, 1, &size, is_said ? "block" : "replicated", NULL, NULL, &made));
+    return made;
+}
+
 int main(int count, char **words) {
     if (count < 7) return 2;
     int is_source = !strcmp(words[1], "source"), rank = atoi(words[2]), size = atoi(words[3]), versions = atoi(words[5]), number = 0;
     exoskel_member *me;
-    exoskel_array *filled, *ready;
+    meeting with;
     must(!exoskel_attach(words[1], size, rank, &me));
-    const int64_t all = size;
-    must(!exoskel_array_of(me, "filled", EXOSKEL_INT8, EXOSKEL_ORDER_C, 1, &all, is_source ? "block" : "replicated", NULL, NULL, &filled));
-    must(!exoskel_array_of(me, "ready", EXOSKEL_INT8, EXOSKEL_ORDER_C, 1, &all, is_source ? "replicated" : "block", NULL, NULL, &ready));
+    with.filled = signal_of(me, "filled", size, is_source);
+    with.ready = signal_of(me, "ready", size, !is_source);
+    with.read = is_source ? NULL : signal_of(me, "read", size, 1);
+    with.all_read = signal_of(me, "all_read", size, 0);
     for (int word = 6; word < count; word++) {
         field fields[AT_ONCE_MAX];
         int at_once = 0;
@@ -90,8 +109,8 @@ int main(int count, char **words) {
         }
         for (int version = 0; version < versions; version++) {
             if (is_source) {
-                export_all(fields, at_once, rank, version, filled, ready);
-            } else if (!import_all(fields, at_once, rank, version, filled, ready)) {
+                export_all(fields, at_once, rank, version, &with);
+            } else if (!import_all(fields, at_once, rank, version, &with)) {
                 fprintf(stderr, "got other elements than expected\n");
                 return 3;
             }

@@ -48,6 +48,8 @@ int main(int count, char **words) {
         double begin = now(), end, first, last;
         Cpdgemr2d(target_columns(&one), target_rows(&one), cells, column + 1, row + 1, source, cells, 1, 1, target, world);
         end = now();
+        /* Who has all early doesn't take the processors of those who haven't. */
+        MPI_Barrier(MPI_COMM_WORLD);
         if (!is_source && !is_right(&one, place, version, cells)) MPI_Abort(MPI_COMM_WORLD, 3);
         MPI_Reduce(&begin, &first, 1, MPI_DOUBLE, MPI_MIN, 0, MPI_COMM_WORLD);
         MPI_Reduce(&end, &last, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
