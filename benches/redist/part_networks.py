@@ -18,10 +18,8 @@ from benches.redist.coupled_hosts import Coupled, coupled
 from benches.redist.frame import FIRST, Bench, Goal, Row, median
 
 LINE, LINE_GB = "1gbit", 0.125
-# A millisecond of it: timers come late here, and what a smaller one lets lapse is lost.
-LINE_BURST = "128kb"
-# A hop of 250 MB/s, and bursts that let it run full where the clock's steps are long.
-HOP, HOP_BURST = "2gbit", "256kb"
+# A hop of 250 MB/s.
+HOP = "2gbit"
 VERSIONS = FIRST + 3
 LOOK_SECONDS = 0.01
 LINES_TEXT = "4x4 over lines of 1 Gbit/s"
@@ -52,7 +50,7 @@ def of_lines(bench: Bench) -> Row:
     """Four hosts to four hosts, each with one process and a line of its own."""
     size, length = 4, bench.lengths(4096)[0]
     with coupled(size) as hosts:
-        hosts.pace(LINE, LINE_BURST)
+        hosts.pace(LINE)
         far = {host: hosts.addresses[host] for host in hosts.far}
         pair = length**2 * 8 // size**2
         command = hosts.network.command
@@ -77,7 +75,7 @@ def through_gateways(bench: Bench) -> Row:
         lanes = {}
         for name, is_routed in (("ours by two gateways", True), ("ours, one hop", False)):
             hosts = stack.enter_context(coupled(1, is_routed=is_routed, protection="encrypted"))
-            hosts.pace(HOP, HOP_BURST)
+            hosts.pace(HOP)
             lanes[name] = partial(moved, hosts, length)
         return bench.row(
             f"{HOPS_TEXT}, {length} x {length}",
