@@ -70,6 +70,8 @@ struct Versions {
     is_read: bool,
     /// Of memory of our own, more than the ring is in shared memory.
     is_spread: bool,
+    /// The last time that a version waited for those who take it, they didn't come: the next one doesn't wait.
+    has_waited_in_vain: bool,
     outgoing: Vec<OutgoingConnection>,
     incoming: Vec<IncomingConnection>,
 }
@@ -123,6 +125,7 @@ impl SharedArray {
                 is_written: false,
                 is_read: false,
                 is_spread: false,
+                has_waited_in_vain: false,
                 outgoing: outgoing.collect(),
                 incoming: incoming.collect(),
             }),

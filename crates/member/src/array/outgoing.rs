@@ -1,7 +1,7 @@
 //! Connections that begin in an array: who takes its versions, and how memory that nobody else can read is given.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use exoskel_redist::{PlanSide, PlannedMessage};
 use exoskel_transfer::{ArrayEnd, GoneMember, last_taken};
@@ -30,15 +30,23 @@ pub(super) struct VersionTakers {
     elsewhere: Vec<u32>,
 }
 
+/// How long a version in memory of our own waits for those who are about to take it: a moment beside the time that copying it takes.
+const TAKERS_PATIENCE: Duration = Duration::from_millis(5);
+
+/// Between two looks at whether they do.
+const TAKERS_LOOK: Duration = Duration::from_micros(50);
+
 /// What those who take a version are doing.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum TakersState {
+#[derive(Clone, Copy)]
+enum TakersState<'a> {
     /// There are none.
     NobodyTakes,
     /// They take what comes, block by block.
     AllAreTaking,
-    /// They aren't known yet, or are on other hosts, or do something else.
-    SomebodyIsNot,
+    /// One of them does something else: its board, and the counter that says what it takes.
+    OneIsNot(&'a PartMemory, Counter),
+    /// They aren't known yet, or are on other hosts.
+    OneCannot,
 }
 
 /// How a wait for those who take has ended.
@@ -192,11 +200,21 @@ impl SharedArray {
         self.know_takers(&mut versions.outgoing, version);
         let outgoing = &versions.outgoing;
         let state = self.takers_state(outgoing, version);
-        if state == TakersState::NobodyTakes {
+        if matches!(state, TakersState::NobodyTakes) {
             self.memory.store(Counter::Given, base + count);
             return Ok(());
         }
-        let mut by_ring = count > ring && state == TakersState::AllAreTaking;
+        let mut by_ring = false;
+        if count > ring {
+            let patience = match versions.has_waited_in_vain {
+                true => Duration::ZERO,
+                false => TAKERS_PATIENCE,
+            };
+            by_ring = self.are_taking_soon(outgoing, version, state, patience);
+            if !matches!(state, TakersState::OneCannot) {
+                versions.has_waited_in_vain = !by_ring;
+            }
+        }
         if by_ring && std::mem::take(&mut versions.is_spread) {
             let ring = ring.saturating_mul(self.blocks.block_bytes());
             self.memory.give_back(ring as usize);
@@ -225,6 +243,30 @@ impl SharedArray {
         }
     }
 
+    /// Whether all who take a version do so now, or within a moment: a version that they don't take lies in memory twice.
+    fn are_taking_soon<'a>(
+        &self,
+        outgoing: &'a [OutgoingConnection],
+        version: u64,
+        mut state: TakersState<'a>,
+        patience: Duration,
+    ) -> bool {
+        let deadline = Instant::now() + patience;
+        while let TakersState::OneIsNot(board, taking) = state {
+            let seen = board.load(taking);
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            if seen != version {
+                // Who begins to take wakes nobody: that would cost each read of a small array as much as the rest of it.
+                board.wait(taking, seen, left.min(TAKERS_LOOK));
+            }
+            state = self.takers_state(outgoing, version);
+        }
+        matches!(state, TakersState::AllAreTaking)
+    }
+
     fn give_block(&self, own: &OwnMemory, block: u64, place: u64) {
         let bytes = self.blocks.bytes_of(block) as usize;
         let begin = (block * self.blocks.block_bytes()) as usize;
@@ -249,21 +291,26 @@ impl SharedArray {
     }
 
     /// Whether all who take a version do so just now, block by block.
-    fn takers_state(&self, outgoing: &[OutgoingConnection], version: u64) -> TakersState {
+    fn takers_state<'a>(
+        &self,
+        outgoing: &'a [OutgoingConnection],
+        version: u64,
+    ) -> TakersState<'a> {
         let mut state = TakersState::NobodyTakes;
         for outgoing in taking(outgoing, version) {
             let Some(takers) = &outgoing.takers else {
-                return TakersState::SomebodyIsNot;
+                return TakersState::OneCannot;
             };
             if !takers.elsewhere.is_empty() || self.attachment.rank() >= LANES_MAX {
-                return TakersState::SomebodyIsNot;
+                return TakersState::OneCannot;
             }
             for (rank, board) in &takers.processes {
                 if self.attachment.gone(&takers.program, *rank).is_some() {
                     continue;
                 }
-                if board.load(Counter::Taking(outgoing.place)) != version {
-                    return TakersState::SomebodyIsNot;
+                let taking = Counter::Taking(outgoing.place);
+                if board.load(taking) != version {
+                    return TakersState::OneIsNot(board, taking);
                 }
                 state = TakersState::AllAreTaking;
             }
