@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         NoAddressError,
         NoWorkerError,
         PolicyError,
+        ProcessEndedError,
         ProgramError,
         ProgramLeftError,
         RefusedError,
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
         WorkerLostError,
     )
     from .executor import Executor
+    from .job import Job, JobSummary, Process, Processes, ProcessSummary
+    from .launchers import Local
     from .manager import Manager
     from .member import Member, SharedArray
     from .pool import Pool
@@ -67,11 +70,14 @@ __all__ = [
     "Indices",
     "InitializerError",
     "ItemTimeoutError",
+    "Job",
+    "JobSummary",
     "KeeperError",
     "KeyMemoryError",
     "KeySummary",
     "Layout",
     "LinkError",
+    "Local",
     "Manager",
     "Member",
     "MemberLostError",
@@ -82,6 +88,10 @@ __all__ = [
     "PlannedMessage",
     "PolicyError",
     "Pool",
+    "Process",
+    "ProcessEndedError",
+    "ProcessSummary",
+    "Processes",
     "ProgramError",
     "ProgramLeftError",
     "RedistributionPlan",
@@ -110,15 +120,21 @@ __all__ = [
 _HOMES = {
     "Executor": "executor",
     "Farm": "skeletons",
+    "Job": "job",
+    "JobSummary": "job",
     "KeySummary": "summary",
     "Indices": "redistribution",
     "Layout": "redistribution",
+    "Local": "launchers",
     "Manager": "manager",
     "Member": "member",
     "ParDegree": "skeletons",
     "Pipeline": "skeletons",
     "PlannedMessage": "redistribution",
     "Pool": "pool",
+    "Process": "job",
+    "ProcessSummary": "job",
+    "Processes": "job",
     "RedistributionPlan": "redistribution",
     "RemoteTraceback": "errors",
     "Seq": "skeletons",

@@ -11,6 +11,7 @@ __all__ = [
     "Call",
     "GridTrust",
     "IndexSet",
+    "JobAuthority",
     "Keeper",
     "KeyCacheTrace",
     "Layout",
@@ -27,6 +28,8 @@ __all__ = [
     "Member",
     "OverdueItem",
     "PeerRights",
+    "ProcessCredential",
+    "ProcessKey",
     "RedistributionPlan",
     "SharedArray",
     "SharedSecret",
@@ -307,6 +310,27 @@ def system_runs(
     threads: int,
     finished: Callable[[dict[str, Any]], object],
 ) -> None: ...
+
+@final
+class JobAuthority:
+    def __new__(cls) -> Self: ...
+    @property
+    def job(self) -> str: ...
+    @property
+    def root(self) -> bytes: ...
+    def sign(self, host: str, keys: Sequence[tuple[int, bytes]]) -> list[bytes]: ...
+
+@final
+class ProcessKey:
+    def __new__(cls) -> Self: ...
+    @property
+    def public_key(self) -> bytes: ...
+    def credential(self, certificate: bytes, root: bytes) -> ProcessCredential: ...
+
+@final
+class ProcessCredential:
+    @property
+    def name(self) -> str: ...
 
 @final
 class LinkNode:

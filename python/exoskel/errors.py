@@ -21,6 +21,7 @@ __all__ = [
     "NoAddressError",
     "NoWorkerError",
     "PolicyError",
+    "ProcessEndedError",
     "ProgramError",
     "ProgramLeftError",
     "RefusedError",
@@ -192,6 +193,32 @@ class KeeperError(ExoskelError, ConnectionError):
 
 class MemberLostError(ExoskelError, ConnectionError):
     """A process of a coupled program was lost: of several the first one. What would have been read is of no version."""
+
+
+class ProcessEndedError(ExoskelError, ConnectionError):
+    """A process of a job has ended, or could not be started, and was still wanted.
+
+    Attributes
+    ----------
+    number : int or None
+        Which process of its job it was; None for what starts processes.
+    host : str or None
+        Where it ran.
+    exit_code : int or None
+        Its exit code, or the negative number of the signal that has ended it; None if it could not be started.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        number: int | None = None,
+        host: str | None = None,
+        exit_code: int | None = None,
+    ) -> None:
+        super().__init__(text)
+        self.number = number
+        self.host = host
+        self.exit_code = exit_code
 
 
 class ProgramLeftError(ExoskelError, EOFError):

@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from . import _core
 from ._core import Startpoint
@@ -49,6 +49,9 @@ from .link_waiting import (
 )
 from .peer_text import one_line
 
+if TYPE_CHECKING:
+    from .job_process import JobNode
+
 __all__ = [
     "Binding",
     "Call",
@@ -64,6 +67,7 @@ __all__ = [
     "Startpoint",
     "Stream",
     "group",
+    "init",
 ]
 
 Compression = Literal["zstd"]
@@ -467,7 +471,7 @@ class Node:
 
     def __init__(
         self,
-        credential: str | os.PathLike[str],
+        credential: "str | os.PathLike[str] | _core.ProcessCredential",
         *,
         policy: str | os.PathLike[str] | None = None,
         listen: str | Iterable[str] = (),
@@ -483,7 +487,8 @@ class Node:
     ) -> None:
         if threads not in (0, 1):
             raise ValueError(f"got threads={threads}, expected 0 or 1")
-        told = _options({"credential": credential, "policy": policy, **more})
+        of_job = credential if isinstance(credential, _core.ProcessCredential) else None
+        told = _options({"credential": None if of_job else credential, "policy": policy, **more})
         addresses = listening(listen)
         told_hints = dialled("hints", hints)
         start = {
@@ -499,6 +504,7 @@ class Node:
             "patience": bounded_seconds(patience, "patience"),
             "ready_keys": 64,
             "python": ".".join(platform.python_version_tuple()[:2]),
+            "credential": of_job,
             "has_thread": threads == 1,
         }
         self._site = site
@@ -856,6 +862,24 @@ class _Driver:
     def _handle(self) -> int:
         log_warnings(self._node)
         return sum(handlers.handle_waiting() for handlers in list(self._endpoints.values()))
+
+
+def init() -> "JobNode":
+    """Join the job that has started this process; see `exoskel.Job`. Every call returns the same node.
+
+    Returns
+    -------
+    JobNode
+        This process's node, which knows its siblings.
+
+    Raises
+    ------
+    LinkError
+        If no job has started this process, or the job is over.
+    """
+    from .job_process import init as joined
+
+    return joined()
 
 
 def group(bindings: Iterable[Binding]) -> Group:

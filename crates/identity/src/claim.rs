@@ -7,8 +7,11 @@ use crate::limits::{NAME_BYTES_MAX, SUBJECT_BYTES_MAX};
 use crate::peer_text::PeerText;
 
 mod error;
+mod process;
 
 pub use error::ClaimError;
+pub(crate) use process::PROCESS_MARK;
+pub use process::{JOB_NUMBER_BYTES, JobNumber, JobProcess};
 
 /// What a node may be to others. It stands in the node's certificate, so that one leaf can't pose as another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,7 +83,7 @@ impl FromStr for Role {
 pub struct Identity {
     /// What the node is.
     pub role: Role,
-    /// Which one it is, most often a host name. [`Identity::new`] and [`Identity::of_subject`] say what it may hold.
+    /// Which one it is, most often a host name. [`Identity::new`], [`Identity::of_subject`] and [`Identity::of_process`] say what it may hold.
     pub name: String,
 }
 
@@ -134,6 +137,30 @@ impl Identity {
         }
     }
 
+    /// Makes the identity of a job's process on a host: its name is the host's, a `#`, and which process it is.
+    ///
+    /// # Errors
+    /// [`ClaimError::BadName`] as [`new`](Self::new) has it, and when there is no room left behind the host's name.
+    pub fn of_process(role: Role, host: &str, process: JobProcess) -> Result<Self, ClaimError> {
+        let host = Self::new(role, host)?.name;
+        Self::from_statement(role, &format!("{host}{PROCESS_MARK}{process}"))
+    }
+
+    /// The host of a job's process; the whole name of anybody else. Patterns and trust domains are held against it.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        host_of(&self.name)
+    }
+
+    /// Which process of which job it is, if it is one.
+    #[must_use]
+    pub fn process(&self) -> Option<JobProcess> {
+        if self.name.starts_with('/') {
+            return None;
+        }
+        self.name.split_once(PROCESS_MARK)?.1.parse().ok()
+    }
+
     /// Reads an identity as a peer states it about itself: exactly as its certificate proves it, so that a name which
     /// would be changed by normalising it is refused.
     ///
@@ -143,7 +170,7 @@ impl Identity {
         if name.starts_with('/') {
             return Self::of_subject(role, name);
         }
-        check_name(name)?;
+        check_stated_name(name)?;
         Ok(Self {
             role,
             name: name.to_owned(),
@@ -174,7 +201,7 @@ impl Identity {
                     return Err(ClaimError::SeveralRoles);
                 }
             } else if let Some(text) = statement.strip_prefix(NAME) {
-                check_name(text)?;
+                check_stated_name(text)?;
                 if name.replace(text).is_some() {
                     return Err(ClaimError::SeveralNames);
                 }
@@ -212,6 +239,28 @@ fn our_statement(uri: &str) -> Result<Option<&str>, ClaimError> {
     }
 }
 
+/// The host in a name, whoever's it is. Distinguished names have none, and may have a `#`.
+pub(crate) fn host_of(name: &str) -> &str {
+    match name.split_once(PROCESS_MARK) {
+        Some((host, _)) if !name.starts_with('/') => host,
+        _ => name,
+    }
+}
+
+/// A name as certificates and peers state it: that of a job's process, too.
+fn check_stated_name(name: &str) -> Result<(), ClaimError> {
+    let Some((host, process)) = name.split_once(PROCESS_MARK) else {
+        return check_name(name);
+    };
+    if name.len() > NAME_BYTES_MAX {
+        return Err(ClaimError::BadName {
+            got: PeerText::new(name),
+        });
+    }
+    check_name(host)?;
+    process.parse::<JobProcess>().map(drop)
+}
+
 fn check_name(name: &str) -> Result<(), ClaimError> {
     let allowed =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-_:@+".contains(&byte);
@@ -244,6 +293,42 @@ mod tests {
                 got: PeerText::new("Manager")
             })
         );
+    }
+
+    #[test]
+    fn a_process_of_a_job_reads_back_and_only_a_job_names_it() {
+        let process = JobProcess {
+            job: JobNumber::new([0xab; JOB_NUMBER_BYTES]),
+            number: 17,
+        };
+        let identity = Identity::of_process(Role::Peer, "Lab1.example.org", process).unwrap();
+        let job = "ab".repeat(16);
+        assert_eq!(identity.name, format!("lab1.example.org#17.{job}"));
+        assert_eq!(identity.host(), "lab1.example.org");
+        assert_eq!(identity.process(), Some(process));
+        let uris = identity.to_uris();
+        let read = Identity::from_uris(uris.iter().map(String::as_str));
+        assert_eq!(read.as_ref(), Ok(&identity));
+        assert_eq!(
+            Identity::from_statement(Role::Peer, &identity.name),
+            Ok(identity.clone())
+        );
+        // An authority of a site doesn't make such names.
+        assert!(Identity::new(Role::Peer, &identity.name).is_err());
+        let long = "a".repeat(NAME_BYTES_MAX);
+        assert!(Identity::of_process(Role::Peer, &long, process).is_err());
+        for name in [
+            format!("#17.{job}"),
+            format!("lab1#17.{job}#1.{job}"),
+            format!("lab1#017.{job}"),
+            "lab1#".to_owned(),
+            "lab1#17".to_owned(),
+        ] {
+            assert!(Identity::from_statement(Role::Peer, &name).is_err(), "{name}");
+        }
+        // A person's name may have such a character, and is no process's.
+        let person = Identity::of_subject(Role::Peer, &format!("/CN=a#17.{job}")).unwrap();
+        assert_eq!((person.process(), person.host()), (None, person.name.as_str()));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! A private authority on disk, a throw-away one in memory, and credentials in files.
 //!
 //! [`AuthorityDirectory`] is what `exoskel pki` works on. [`ThrowAwayAuthority`] makes the credentials of the processes
-//! that a manager starts on its own machine; its key never leaves memory. Both make certificates of one form
+//! that a manager starts on its own machine; its key never leaves memory. [`JobAuthority`] is a job's, whose processes have made their
+//! keys themselves. All make certificates of one form
 //! (`pki/form.rs`), which [`PrivateAuthority`](exoskel_identity::PrivateAuthority) accepts.
 
 use std::path::PathBuf;
@@ -16,11 +17,13 @@ use crate::folder::Replaceable;
 mod directory;
 mod file;
 mod form;
+mod job;
 mod record;
 mod throw_away;
 
 pub use directory::AuthorityDirectory;
 pub use file::{write_credential, write_public, write_secret};
+pub use job::{JobAuthority, ProcessKey};
 pub use record::IssuedCertificate;
 pub use throw_away::ThrowAwayAuthority;
 
@@ -131,6 +134,14 @@ pub enum PkiError {
     Ineffective {
         /// The certificate's serial number.
         serial: String,
+    },
+    /// What a process of a job has sent up to be signed is no key.
+    #[error("got {got} bytes for the key of a process, expected {expected}: a point of P-256, not compressed")]
+    ProcessKey {
+        /// How many bytes came.
+        got: usize,
+        /// How many a key has.
+        expected: usize,
     },
     /// The clock is beyond what certificates can say.
     #[error("the clock says {}, which no certificate can express: set it", Date(*.now))]

@@ -27,6 +27,7 @@ mod identity;
 mod import_trace;
 mod interrupt;
 mod item_note;
+mod job;
 mod keys;
 mod links;
 mod listener;
@@ -74,6 +75,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(fork::end_descendants, module)?)?;
     module.add_function(wrap_pyfunction!(fork::follow_parent, module)?)?;
     module.add_function(wrap_pyfunction!(listener::read_host, module)?)?;
+    job::add(module)?;
     pki::add(module)?;
     policy::add(module)?;
     identity::add(module)?;

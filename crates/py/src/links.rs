@@ -32,6 +32,7 @@ use pyo3::types::PyDict;
 use crate::data::{self, DataEncoder};
 use crate::error::{self, ExceptionKind, raise};
 use crate::fork;
+use crate::job::ProcessCredential;
 use crate::keys::{keys, shared};
 use crate::listener;
 use crate::options::{NodeOptions, SessionPart, seconds};
@@ -71,6 +72,8 @@ pub(crate) struct LinkNodeStart {
     patience: f64,
     ready_keys: usize,
     python: String,
+    /// The credential of a process of a job, in place of the one that the options name.
+    credential: Option<Py<ProcessCredential>>,
     /// Whether the node has a thread of its own. If not, a `LinkDriver` drives it.
     has_thread: bool,
 }
@@ -119,7 +122,9 @@ impl NodeHandle {
             properties: Vec::new(),
             job: 0,
         };
-        let credential = options.credential().ok_or_else(|| {
+        let of_job = start.credential.as_ref();
+        let of_job = of_job.map(|credential| credential.get().document.clone());
+        let credential = of_job.or_else(|| options.credential()).ok_or_else(|| {
             let text = "got no credential, expected the file of one: exoskel pki issue --role peer";
             raise(py, ExceptionKind::Credential, text)
         })?;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::claim::host_of;
 use crate::limits::{NAME_BYTES_MAX, PATTERN_BYTES_MAX};
 
 /// A pattern that names of certificates are held against.
@@ -89,7 +90,7 @@ impl NamePattern {
         })
     }
 
-    /// Whether the name is one of those meant.
+    /// Whether the name is one of those meant. A job's process goes by the name of its host.
     pub(crate) fn matches(&self, name: &str) -> bool {
         if self.text == "*" {
             return true;
@@ -98,7 +99,7 @@ impl NamePattern {
         if name.contains('/') {
             return false;
         }
-        let mut labels = name.split('.');
+        let mut labels = host_of(name).split('.');
         let all = self.text.split('.').all(|pattern| {
             labels
                 .next()
@@ -146,6 +147,9 @@ mod tests {
             ("*@example.org", "alice@example.org"),
             ("*", "any.name.at.all"),
             ("*", "/DC=org/CN=Alice"),
+            // A job's process goes by its host.
+            ("lab1.example.org", "lab1.example.org#1.00112233445566778899aabbccddeeff"),
+            ("*.example.org", "lab1.example.org#1.00112233445566778899aabbccddeeff"),
         ] {
             assert!(matches(pattern, name), "{pattern} {name}");
         }

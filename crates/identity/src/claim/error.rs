@@ -35,6 +35,14 @@ pub enum ClaimError {
         /// What stood there.
         got: PeerText,
     },
+    /// What stands behind the host in the name of a job's process.
+    #[error(
+        "got {got} for a process of a job, expected its number, a dot, and the job in 32 small hexadecimal digits"
+    )]
+    BadProcess {
+        /// What stood there.
+        got: PeerText,
+    },
     /// A distinguished name that can't be somebody's name here.
     #[error(
         "got the subject {got}, expected a distinguished name like \"/DC=org/CN=alice\" of at most {SUBJECT_BYTES_MAX} printable ASCII characters"

@@ -12,6 +12,7 @@ use rustls_pki_types::UnixTime;
 use super::*;
 
 mod files;
+mod job;
 
 const NOW: u64 = 1_800_000_000;
 const YEAR: Duration = Duration::from_secs(365 * DAY);

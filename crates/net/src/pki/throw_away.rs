@@ -3,8 +3,8 @@
 use std::fmt;
 
 use exoskel_identity::{Credential, Identity, Role};
-use rcgen::{CertifiedIssuer, KeyPair};
-use rustls_pki_types::UnixTime;
+use rcgen::{CertifiedIssuer, KeyPair, PublicKeyData};
+use rustls_pki_types::{CertificateDer, UnixTime};
 use zeroize::Zeroizing;
 
 use super::{PkiError, THROW_AWAY_VALIDITY, form};
@@ -41,17 +41,31 @@ impl ThrowAwayAuthority {
     /// # Errors
     /// [`PkiError`] when the name can't stand in a certificate or the clock is absurd.
     pub fn issue(&self, role: Role, name: &str, now: UnixTime) -> Result<Credential, PkiError> {
-        let identity = Identity::new(role, name)?;
         let key = KeyPair::generate()?;
-        let leaf = form::leaf(&identity, now, self.not_after)?.signed_by(&key, &self.issuer)?;
+        let leaf = self.sign(&Identity::new(role, name)?, &key, now)?;
         let key = Zeroizing::new(key.serialize_der());
-        let chain = vec![leaf.der().clone()];
         Ok(Credential::new(
-            chain,
+            vec![leaf],
             key,
-            vec![self.issuer.der().clone()],
+            vec![self.root().clone()],
             Vec::new(),
         )?)
+    }
+
+    /// The certificate of the authority itself.
+    pub(super) fn root(&self) -> &CertificateDer<'static> {
+        self.issuer.der()
+    }
+
+    /// Signs a certificate for somebody else's key, valid as long as the authority.
+    pub(super) fn sign(
+        &self,
+        identity: &Identity,
+        key: &impl PublicKeyData,
+        now: UnixTime,
+    ) -> Result<CertificateDer<'static>, PkiError> {
+        let leaf = form::leaf(identity, now, self.not_after)?.signed_by(key, &self.issuer)?;
+        Ok(leaf.der().clone())
     }
 }
 

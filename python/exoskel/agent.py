@@ -1,0 +1,404 @@
+"""What starts the processes of a job on one host, at the word of the job's creator.
+
+A launcher brings it there and gives it a channel: over it the agent sends its public key, and gets its certificate and the creator's
+startpoint. From then on both talk by links. When the channel ends, so do the agent and all that it has started.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import math
+import os
+import pickle
+import selectors
+import shutil
+import signal
+import socket
+import struct
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from . import _core
+from .process_zygote import ProcessEnd, ProcessStart, ProcessZygote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["ENDPOINT", "Agent", "main"]
+
+ENDPOINT = "agent"
+# What is kept of a process's standard error: its end.
+_STDERR_BYTES_MAX = 16 << 10
+# Keys that are sent up to be signed in one request.
+_KEYS_AT_ONCE_MAX = 1024
+# What a process says at once: its key, its startpoint, or which sibling it asks for.
+_WORD_BYTES_MAX = 8 << 10
+_LENGTH = struct.Struct("!I")
+_READ_BYTES = 64 << 10
+# How long processes may take to end in order, when the job ends.
+_GRACE_SECONDS = 2.0
+
+
+class _Group:
+    """Processes that were started together: their startpoints, or why there is none, when all that will be there are."""
+
+    def __init__(self) -> None:
+        self.siblings: list[tuple[str | None, str]] | None = None
+        self.asked: list[tuple[_Process, int]] = []
+
+
+class _Process:
+    """A process of this host, from the request that it be started to its end."""
+
+    def __init__(
+        self, number: int, told: dict[str, Any], group: _Group, context: socket.socket
+    ) -> None:
+        self.number = number
+        self.told = told
+        self.group = group
+        self.context = context
+        self.said = b""
+        self.key: bytes | None = None
+        self.errors = b""
+        self.process: int | None = None
+        # Before it was known which process it is.
+        self.signals: list[int] = []
+
+
+class Agent:
+    """The processes of a job on this host. All but `ask` is for the thread that is in `serve`."""
+
+    def __init__(self, zygote: ProcessZygote, folder: Path) -> None:
+        self._zygote = zygote
+        self._folder = folder
+        self._processes: dict[int, _Process] = {}
+        self._groups: dict[int, _Group] = {}
+        self._due: deque[_Process] = deque()
+        self._here: list[tuple[int, str]] = []
+        self._asked: deque[Callable[[], None]] = deque()
+        self._waker, self._woken = socket.socketpair()
+        self._woken.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(zygote.control, selectors.EVENT_READ, self._hear_zygote)
+        self._selector.register(self._woken, selectors.EVENT_READ, self._do_asked)
+        # When those that still run are killed, once the job ends.
+        self._deadline: float | None = None
+        self._creator: Any = None
+        self._root = b""
+
+    def serve(self, creator: Any, root: bytes) -> None:
+        """Serve the processes until they have ended, after `end`. `creator` is the link to the job's creator, which signs."""
+        self._creator, self._root = creator, root
+        while self._deadline is None or self._processes:
+            for ready, _ in self._selector.select(self._patience()):
+                ready.data()
+            if self._deadline is not None and time.monotonic() >= self._deadline:
+                self.signal(list(self._processes), signal.SIGKILL)
+                self._deadline = math.inf
+            self._have_signed()
+            self._tell_here()
+
+    def _patience(self) -> float | None:
+        if self._deadline is None or self._deadline == math.inf:
+            return None
+        return max(0.0, self._deadline - time.monotonic())
+
+    def ask(self, what: Callable[[], None]) -> None:
+        """Have something done by the thread that serves. For every thread."""
+        self._asked.append(what)
+        self._waker.send(b"\0")
+
+    def end(self) -> None:
+        """End all processes: those that have joined see the end of their sockets, others get ``SIGTERM``. Who doesn't end soon is killed."""
+        if self._deadline is None:
+            self._deadline = time.monotonic() + _GRACE_SECONDS
+            for process in self._processes.values():
+                with contextlib.suppress(OSError):
+                    process.context.shutdown(socket.SHUT_WR)
+            strangers = [one.number for one in self._processes.values() if one.key is None]
+            self.signal(strangers, signal.SIGTERM)
+
+    def start(
+        self,
+        group: int,
+        numbers: list[int],
+        ranks: list[int],
+        what: dict[str, Any],
+        told: dict[str, Any],
+    ) -> None:
+        """Start processes. What becomes of them is told to the creator.
+
+        Parameters
+        ----------
+        group : int
+            Which of those that are started together they are, for `siblings`.
+        numbers : list of int
+            Their numbers in the job.
+        ranks : list of int
+            The rank of each among those that are started together.
+        what : dict
+            ``words``: the program and its arguments, none for a function. ``directory``: where they begin, or None. ``environment``: what
+            they have in it besides that of the agent.
+        told : dict
+            What the processes learn besides, when they join.
+        """
+        words, directory = tuple(what["words"]), what["directory"]
+        for number, rank in zip(numbers, ranks, strict=True):
+            listen = [f"unix:{self._folder / str(number)}"]
+            start = ProcessStart(number, words, directory, what["environment"])
+            told_each = {**told, "rank": rank, "listen": listen}
+            self._start(start, told_each, self._groups.setdefault(group, _Group()))
+
+    def siblings(self, group: int, siblings: list[tuple[str | None, str]]) -> None:
+        """Take the startpoints of processes that were started together, by ranks, or why one has none."""
+        known = self._groups.setdefault(group, _Group())
+        known.siblings = siblings
+        for process, rank in known.asked:
+            self._tell(process, (rank, *siblings[rank]))
+        known.asked.clear()
+
+    def signal(self, numbers: list[int], number: int) -> None:
+        """Send a signal to processes, and to what they have started."""
+        for one in numbers:
+            running = self._processes.get(one)
+            if running is not None and running.process is None:
+                running.signals.append(number)
+            elif running is not None and running.process is not None:
+                _send_signal(running.process, number)
+
+    def _start(self, what: ProcessStart, told: dict[str, Any], group: _Group) -> None:
+        with contextlib.ExitStack() as theirs:
+            try:
+                ours, context = socket.socketpair()
+                theirs.callback(context.close)
+                theirs.callback(ours.close)
+                errors, writer = os.pipe2(os.O_CLOEXEC)
+                theirs.callback(os.close, writer)
+                theirs.callback(os.close, errors)
+                self._zygote.start(what, context, writer)
+            except OSError as error:
+                self._tell_end(what.number, None, error.strerror or str(error))
+                return
+            # From now on ours.
+            context.close()
+            os.close(writer)
+            theirs.pop_all()
+        process = self._processes[what.number] = _Process(what.number, told, group, ours)
+        os.set_blocking(errors, False)
+        read = partial(self._read_errors, process, errors)
+        self._selector.register(errors, selectors.EVENT_READ, read)
+        self._selector.register(ours, selectors.EVENT_READ, partial(self._hear, process))
+
+    def _do_asked(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._woken.recv(_READ_BYTES)
+        while self._asked:
+            self._asked.popleft()()
+
+    def _hear_zygote(self) -> None:
+        message = self._zygote.received()
+        if message is None:
+            # Somebody has ended it, and so has the kernel its processes.
+            self._selector.unregister(self._zygote.control)
+            for process in list(self._processes.values()):
+                self._ended(process, None, "the process that starts processes was ended")
+            return
+        process = self._processes.get(message.number)
+        if process is None:
+            return
+        if isinstance(message, ProcessEnd):
+            self._ended(process, message, "")
+        elif message.process is None:
+            self._ended(process, None, message.error)
+        else:
+            process.process = message.process
+            for number in process.signals:
+                _send_signal(process.process, number)
+
+    def _hear(self, process: _Process) -> None:
+        """Read what a process says. One that says what it can't is heard no more."""
+        try:
+            part = process.context.recv(_READ_BYTES)
+        except OSError:
+            part = b""
+        process.said += part
+        is_good = bool(part)
+        while is_good and len(process.said) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(process.said)
+            if length > _WORD_BYTES_MAX:
+                is_good = False
+                break
+            end = _LENGTH.size + length
+            if len(process.said) < end:
+                break
+            word, process.said = process.said[_LENGTH.size : end], process.said[end:]
+            try:
+                self._take_word(process, json.loads(word))
+            except (ValueError, TypeError, KeyError, IndexError):
+                is_good = False
+        if not is_good:
+            self._selector.unregister(process.context)
+
+    def _take_word(self, process: _Process, word: dict[str, Any]) -> None:
+        if "key" in word and process.key is None:
+            process.key = base64.b64decode(word["key"])
+            self._due.append(process)
+        elif "here" in word:
+            self._here.append((process.number, str(word["here"])))
+        else:
+            rank = range(process.told["size"])[word["sibling"]]
+            if process.group.siblings is None:
+                process.group.asked.append((process, rank))
+            else:
+                self._tell(process, (rank, *process.group.siblings[rank]))
+
+    def _have_signed(self) -> None:
+        """Have the keys signed that are there, all in one request."""
+        while self._due and self._deadline is None:
+            count = min(len(self._due), _KEYS_AT_ONCE_MAX)
+            due = [self._due.popleft() for _ in range(count)]
+            numbers = [process.number for process in due]
+            keys = [process.key for process in due]
+            certificates = self._creator.request("sign", numbers, keys).result()
+            for process, certificate in zip(due, certificates, strict=True):
+                signed = {"certificate": bytes(certificate), "root": self._root}
+                self._tell(process, {**process.told, **signed})
+
+    def _tell_here(self) -> None:
+        """Tell the creator which processes are there, all at once."""
+        if self._here:
+            here, self._here = self._here, []
+            self._creator.post("here", [list(one) for one in here])
+
+    def _tell(self, process: _Process, what: object) -> None:
+        message = pickle.dumps(what)
+        # One that has ended meanwhile needs nothing.
+        with contextlib.suppress(OSError):
+            process.context.sendall(_LENGTH.pack(len(message)) + message)
+
+    def _read_errors(self, process: _Process, errors: int) -> None:
+        try:
+            part = os.read(errors, _READ_BYTES)
+        except BlockingIOError:
+            return
+        if not part:
+            self._selector.unregister(errors)
+            os.close(errors)
+            return
+        process.errors = (process.errors + part)[-_STDERR_BYTES_MAX:]
+        with contextlib.suppress(OSError):
+            os.write(2, part)
+
+    def _ended(self, process: _Process, end: ProcessEnd | None, text: str) -> None:
+        del self._processes[process.number]
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(process.context)
+        process.context.close()
+        # All that it has said itself is in the pipe by now. What it has left running may go on, and nobody waits for that.
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.data, partial) and key.data.args[:1] == (process,):
+                key.data()
+        self._tell_end(process.number, end, text or process.errors.decode(errors="replace"))
+
+    def _tell_end(self, number: int, end: ProcessEnd | None, text: str) -> None:
+        used = (None, 0.0, 0) if end is None else (end.code, end.seconds, end.memory_bytes)
+        # A creator that has gone has ended this agent's channel.
+        with contextlib.suppress(Exception):
+            self._creator.post("ended", number, *used, text)
+
+
+def _send_signal(process: int, number: int) -> None:
+    """Send a signal to all of a process's session; to itself, if it has not made that yet."""
+    with contextlib.suppress(ProcessLookupError):
+        try:
+            os.killpg(process, number)
+        except ProcessLookupError:
+            os.kill(process, number)
+
+
+def main(channel: BinaryIO) -> int:
+    """Be a job's agent, until the channel ends. Return the exit code.
+
+    Parameters
+    ----------
+    channel : file
+        Unbuffered, to be read and written.
+    """
+    # What each process needs is loaded once for all of them. Nothing runs yet that a process must not share.
+    from . import job_process as _
+    from . import links
+
+    zygote = ProcessZygote([channel.fileno()])
+    key = _core.ProcessKey()
+    said = {"public_key": base64.b64encode(key.public_key).decode()}
+    channel.write(json.dumps(said).encode() + b"\n")
+    line = channel.readline()
+    if not line:
+        zygote.close()
+        return 1
+    told = json.loads(line)
+    certificate, root = (base64.b64decode(told[name]) for name in ("certificate", "root"))
+    folder = Path(tempfile.mkdtemp(prefix="exoskel-job-"))
+    try:
+        agent = Agent(zygote, folder)
+        with links.Node(
+            key.credential(certificate, root),
+            listen=f"unix:{folder / 'agent'}",
+            live=False,
+            patience=0.0,
+        ) as node:
+            endpoint = node.endpoint(ENDPOINT)
+
+            @endpoint.handler
+            def start(
+                group: int,
+                numbers: list[int],
+                ranks: list[int],
+                what: dict[str, Any],
+                told: dict[str, Any],
+            ) -> None:
+                agent.ask(partial(agent.start, group, numbers, ranks, what, told))
+
+            @endpoint.handler
+            def siblings(group: int, found: list[tuple[str | None, str]]) -> None:
+                agent.ask(partial(agent.siblings, group, found))
+
+            @endpoint.handler
+            def send_signal(numbers: list[int], number: int) -> None:
+                agent.ask(partial(agent.signal, numbers, number))
+
+            @endpoint.handler
+            def end() -> None:
+                agent.ask(agent.end)
+
+            creator = node.bind(told["creator"])
+            creator.request("agent", endpoint.startpoint(to="*").text()).result()
+            threading.Thread(target=_follow, args=[channel, agent], daemon=True).start()
+            agent.serve(creator, root)
+            zygote.close()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+def _follow(channel: BinaryIO, agent: Agent) -> None:
+    """End the agent with its channel."""
+    with contextlib.suppress(OSError):
+        while channel.read(_READ_BYTES):
+            pass
+    agent.ask(agent.end)
+
+
+if __name__ == "__main__":
+    # Ctrl-C is for the creator, whose end is this agent's.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with socket.socket(fileno=int(sys.argv[1])) as connection:
+        sys.exit(main(connection.makefile("rwb", buffering=0)))

@@ -1,0 +1,255 @@
+"""A process with one thread that becomes the processes of jobs by forking, and executes other programs.
+
+An agent starts it before it has any thread, key or session of its own. It has imported what a process needs to prove itself, so that a
+process that runs a Python function begins after a fork of about a millisecond. Secrets come to a process over a socket that it inherits,
+never by arguments or environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import pickle
+import select
+import signal
+import socket
+import sys
+import traceback
+from dataclasses import dataclass
+
+from . import _core
+
+# Type checkers take any name TYPE_CHECKING as true; `typing` itself would be a tenth of a process's memory.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = ["CONTEXT", "ProcessEnd", "ProcessStart", "ProcessZygote", "Started"]
+
+# In the environment of a process: the number of the socket over which its agent tells it who it is.
+CONTEXT = "EXOSKEL_PROCESS_FD"
+# Where a process has that socket; 0, 1 and 2 are what programs expect there.
+_CONTEXT_FD = 3
+# Longer than the arguments and the environment of any process that this is for; the kernel's limit of arguments is 2 MiB.
+_MESSAGE_BYTES_MAX = 1 << 20
+# What a shell says of a program that can't be executed, and of one that isn't there.
+_NOT_EXECUTABLE, _NOT_FOUND = 126, 127
+
+
+@dataclass(frozen=True)
+class ProcessStart:
+    """What is to be started: a program, or a Python function that the process gets over its socket if there are no words."""
+
+    number: int
+    words: tuple[str, ...] = ()
+    directory: str | None = None
+    environment: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Started:
+    """A process has been started, or why not."""
+
+    number: int
+    process: int | None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class ProcessEnd:
+    """How a process has ended: its exit code, or the negative number of the signal that has ended it; and what it has used."""
+
+    number: int
+    code: int
+    seconds: float
+    memory_bytes: int
+
+
+class ProcessZygote:
+    """A zygote as its agent sees it.
+
+    Parameters
+    ----------
+    closed : iterable of int
+        Descriptors of the agent that it doesn't keep.
+    """
+
+    def __init__(self, closed: Iterable[int] = ()) -> None:
+        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for one in (self.control, theirs):
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MESSAGE_BYTES_MAX)
+        parent = os.getpid()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.process = os.fork()
+        if self.process == 0:
+            self.control.close()
+            for descriptor in closed:
+                os.close(descriptor)
+            _serve(theirs, parent)
+        theirs.close()
+
+    def start(self, what: ProcessStart, context: socket.socket, errors: int) -> None:
+        """Have a process started. `received` tells what becomes of it.
+
+        Parameters
+        ----------
+        what : ProcessStart
+            What it is.
+        context : socket.socket
+            What it inherits to learn who it is.
+        errors : int
+            The descriptor of its standard error.
+        """
+        socket.send_fds(self.control, [pickle.dumps(what)], [context.fileno(), errors])
+
+    def received(self) -> Started | ProcessEnd | None:
+        """Return the next message, when there is one to be read; None when the zygote has ended."""
+        try:
+            message = self.control.recv(_MESSAGE_BYTES_MAX)
+        except ConnectionResetError:
+            return None
+        # It is this program's own.
+        return pickle.loads(message) if message else None
+
+    def close(self) -> None:
+        """End it, and with it all processes that it has started."""
+        self.control.close()
+        os.waitpid(self.process, 0)
+
+
+def _serve(control: socket.socket, parent: int) -> None:
+    """Start processes until the agent lets go; then end them. Never returns but in a process that runs a Python function, to its end."""
+    code = 1
+    try:
+        os.setsid()
+        if _core.follow_parent(parent, "exoskel process zygote", False):
+            code = _Zygote(control).run()
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+class _Zygote:
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._running: dict[int, int] = {}
+        self._woken, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._waker = waker
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+        # What is here already is the same in every process: looking at it would only make a copy.
+        gc.freeze()
+
+    def run(self) -> int:
+        waiting = select.poll()
+        waiting.register(self._control, select.POLLIN)
+        waiting.register(self._woken, select.POLLIN)
+        while True:
+            ready = {descriptor for descriptor, _ in waiting.poll()}
+            if self._woken in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._woken, 4096)
+                self._reap()
+            if self._control.fileno() in ready:
+                message, descriptors, _, _ = socket.recv_fds(self._control, _MESSAGE_BYTES_MAX, 2)
+                if not message:
+                    self._end_all()
+                    return 0
+                if not self._start(pickle.loads(message), descriptors):
+                    return self._become_process()
+
+    def _start(self, what: ProcessStart, descriptors: Sequence[int]) -> bool:
+        """Fork a process. Return whether this is still the zygote."""
+        try:
+            process = os.fork()
+        except OSError as error:
+            answer = Started(what.number, None, error.strerror or str(error))
+        else:
+            if process == 0:
+                self._context, errors = descriptors
+                self._prepare(what, errors)
+                return False
+            self._running[process] = what.number
+            answer = Started(what.number, process)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self._say(answer)
+        return True
+
+    def _prepare(self, what: ProcessStart, errors: int) -> None:
+        """Make this process one of a job; if it is a program, execute it."""
+        zygote = os.getppid()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.setsid()
+        # The socket first: its own number may be that of a standard stream's copy.
+        context = os.dup(self._context)
+        os.dup2(errors, 2)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.dup2(context, _CONTEXT_FD, inheritable=True)
+        os.closerange(_CONTEXT_FD + 1, os.sysconf("SC_OPEN_MAX"))
+        if not _core.follow_parent(zygote, f"exoskel process {what.number}", False):
+            os._exit(1)
+        os.environ.update(what.environment or {})
+        os.environ[CONTEXT] = str(_CONTEXT_FD)
+        if what.directory is not None:
+            try:
+                os.chdir(what.directory)
+            except OSError as error:
+                _leave(f"can't enter {what.directory}: {error.strerror}", _NOT_EXECUTABLE)
+        if what.words:
+            try:
+                os.execvp(what.words[0], what.words)
+            except OSError as error:
+                code = _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
+                _leave(f"can't execute {what.words[0]}: {error.strerror}", code)
+
+    def _become_process(self) -> int:
+        gc.unfreeze()
+        from . import job_process
+
+        return job_process.run_function()
+
+    def _reap(self) -> None:
+        while self._running:
+            try:
+                process, status, used = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if process == 0:
+                return
+            number = self._running.pop(process, None)
+            if number is not None:
+                seconds = used.ru_utime + used.ru_stime
+                code = os.waitstatus_to_exitcode(status)
+                self._say(ProcessEnd(number, code, seconds, used.ru_maxrss * 1024))
+
+    def _say(self, message: Started | ProcessEnd) -> None:
+        # An agent that has gone is noticed where its requests are read.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._control.send(pickle.dumps(message))
+
+    def _end_all(self) -> None:
+        for process in self._running:
+            # All that it has started is of its session, unless it has left it.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process, signal.SIGKILL)
+        for process in list(self._running):
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(process, 0)
+
+
+def _leave(text: str, code: int) -> None:
+    os.write(2, f"exoskel: {text}\n".encode())
+    os._exit(code)

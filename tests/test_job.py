@@ -1,0 +1,195 @@
+"""Jobs: processes by the request, which know each other, and end together."""
+
+import os
+import signal
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+
+import pytest
+from exoskel import Job, LinkError, ProcessEndedError, links
+
+from tests.processes import children, eventually, gone
+
+# Far more than anything here takes.
+SECONDS = 60.0
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    with Job() as job:
+        yield job
+
+
+def add_norm(here, offset=0):
+    """What a process of the tests is there for."""
+
+    @here.process.handler
+    def norm() -> int:
+        return here.rank + offset
+
+    @here.process.handler
+    def whereabouts() -> list[object]:
+        return [here.rank, here.size, here.name, os.getpid()]
+
+
+def test_processes_answer_when_their_function_has_returned(job: Job) -> None:
+    ranks = job.start(add_norm, count=3, arguments=[10]).result(timeout=SECONDS)
+    assert [rank.rank for rank in ranks] == [0, 1, 2]
+    assert [rank.request("norm").result() for rank in ranks] == [10, 11, 12]
+    told = [rank.request("whereabouts").result() for rank in ranks]
+    assert [one[:2] for one in told] == [[0, 3], [1, 3], [2, 3]]
+    # Each proves which process of which job it is.
+    names = [one[2] for one in told]
+    assert len(set(names)) == 3
+    assert all(name.partition("#")[2].startswith(f"{rank.number}.") for name, rank in zip(names, ranks, strict=True))
+    assert all(rank.exit_code is None for rank in ranks)
+
+
+def ring(here):
+    """Send round what each process is."""
+    import threading
+
+    has_come = threading.Event()
+    came = []
+
+    @here.process.handler
+    def take(what: int) -> None:
+        came.append(what)
+        has_come.set()
+
+    here.peers[(here.rank + 1) % here.size].post("take", here.rank)
+    assert has_come.wait(SECONDS)
+
+    @here.process.handler
+    def taken() -> int:
+        return came[0]
+
+
+def test_siblings_talk_directly(job: Job) -> None:
+    ranks = job.start(ring, count=4).result(timeout=SECONDS)
+    assert [rank.rank for rank in ranks] == [0, 1, 2, 3]
+
+
+def fail_at_one(here):
+    if here.rank == 1:
+        raise ValueError("one is not wanted here")
+    add_norm(here)
+
+
+def test_a_function_that_raises_ends_its_process_alone(job: Job) -> None:
+    started = job.start(fail_at_one, count=3)
+    with pytest.raises(ProcessEndedError, match="has ended with exit code 1: ValueError: one is not wanted here") as caught:
+        started.result(timeout=SECONDS)
+    assert caught.value.exit_code == 1
+    assert started[0].result(SECONDS).request("norm").result() == 0
+    failed = job.summary().processes[1]
+    assert (failed.rank, failed.exit_code) == (1, 1)
+    assert "Traceback" in failed.stderr
+    assert "one is not wanted here" in str(job.summary())
+
+
+def test_programs_have_exit_codes_and_ends_of_what_they_say(job: Job) -> None:
+    words = [sys.executable, "-c", "import os, sys; print(os.environ['WHAT'], os.getcwd(), file=sys.stderr); sys.exit(3)"]
+    started = job.start(words, count=2, cwd="/", env={"WHAT": "weather"})
+    assert started.wait(timeout=SECONDS) == [3, 3]
+    for row in job.summary().processes:
+        assert row.stderr.strip() == "weather /"
+        assert row.exit_code == 3
+        assert row.memory_bytes > 1 << 20
+
+
+def test_a_program_joins_by_itself(job: Job) -> None:
+    program = textwrap.dedent(
+        """
+        from exoskel import links
+        here = links.init()
+        assert links.init() is here
+        @here.process.handler
+        def rank():
+            return here.rank
+        here.ready()
+        here.wait()
+        """
+    )
+    ranks = job.start([sys.executable, "-c", program], count=2).result(timeout=SECONDS)
+    assert [rank.request("rank").result() for rank in ranks] == [0, 1]
+
+
+def test_a_program_that_never_joins_is_there_when_it_has_ended_well(job: Job) -> None:
+    [rank] = job.start(["true"]).result(timeout=SECONDS)
+    assert rank.wait() == 0
+    with pytest.raises(ProcessEndedError, match="has ended with exit code 0"):
+        rank.request("anything")
+
+
+def test_what_cannot_be_started_is_said(job: Job) -> None:
+    for words, code, text in (
+        (["/there/is/no/such"], 127, "can't execute /there/is/no/such: No such file"),
+        (["/etc/passwd"], 126, "can't execute /etc/passwd: Permission denied"),
+    ):
+        started = job.start(words)
+        assert started.wait(SECONDS) == [code]
+        with pytest.raises(ProcessEndedError, match=text):
+            started.result(SECONDS)
+    assert job.start(["true"], cwd="/no/folder").wait(SECONDS) == [126]
+    assert "can't enter /no/folder" in job.summary().processes[-1].stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_processes_are_ended_by_signals(job: Job, number: signal.Signals) -> None:
+    started = job.start(["sleep", "600"], count=2)
+    started.send_signal(number)
+    assert started.wait(SECONDS) == [-number, -number]
+    with pytest.raises(ProcessEndedError, match=f"was ended by {number.name}"):
+        started.result(SECONDS)
+
+
+def test_nothing_is_left_of_a_job() -> None:
+    with Job() as job:
+        ranks = job.start(add_norm, count=2).result(timeout=SECONDS)
+        sleeping = job.start(["sh", "-c", "sleep 600 & sleep 600"], count=2)
+        [agent] = children(os.getpid())
+        [zygote] = children(agent)
+        # The sleep of each shell, and its own.
+        assert eventually(lambda: sum(len(children(one)) for one in children(zygote)) == 4)
+        assert len(children(zygote)) == 4
+        running = [process for one in children(zygote) for process in (one, *children(one))]
+    assert all(gone(process) for process in (agent, zygote, *running))
+    assert [rank.wait() for rank in ranks] == [0, 0]
+    assert sleeping.wait(0) == [-signal.SIGTERM] * 2
+    with pytest.raises(ProcessEndedError):
+        ranks[0].request("norm")
+    with pytest.raises(LinkError, match="this job is over"):
+        job.start(add_norm)
+
+
+def test_a_process_of_another_job_is_nobody_here() -> None:
+    with Job() as one, Job() as other:
+        [mine] = one.start(add_norm).result(timeout=SECONDS)
+        [theirs] = other.start(add_norm).result(timeout=SECONDS)
+        startpoint = one._state._records[mine.number].startpoint
+        node = other._state._node
+        assert node is not None and startpoint is not None
+        with pytest.raises(LinkError, match="certificate|authority|issuer"):
+            node.bind(startpoint).request("norm").result(SECONDS)
+        assert theirs.request("norm").result(SECONDS) == 0
+
+
+def test_bad_input_is_refused(job: Job) -> None:
+    for count in (0, -1, 1.5, True, 1 << 40):
+        with pytest.raises(ValueError, match="whole number from 1"):
+            job.start(add_norm, count=count)  # type: ignore[arg-type]
+    for what in ("sleep 1", b"sleep", [], 3):
+        with pytest.raises(TypeError, match="a function or the words of a program"):
+            job.start(what)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="arguments beside a program"):
+        job.start(["true"], arguments=[1])
+    with pytest.raises(TimeoutError, match="1 of 1 processes are not there within 0.1 seconds"):
+        job.start(["sleep", "600"]).result(timeout=0.1)
+
+
+def test_who_was_started_by_no_job_is_told_so() -> None:
+    with pytest.raises(LinkError, match="no job has started this process"):
+        links.init()
