@@ -4,13 +4,13 @@ import os
 import signal
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 
 import pytest
-from exoskel import Job, LinkError, ProcessEndedError, links
-
 from tests.processes import children, eventually, gone
+
+from exoskel import Job, LinkError, ProcessEndedError, links
+from exoskel.job_process import JobNode
 
 # Far more than anything here takes.
 SECONDS = 60.0
@@ -22,7 +22,7 @@ def job() -> Iterator[Job]:
         yield job
 
 
-def add_norm(here, offset=0):
+def add_norm(here: JobNode, offset: int = 0) -> None:
     """What a process of the tests is there for."""
 
     @here.process.handler
@@ -43,16 +43,19 @@ def test_processes_answer_when_their_function_has_returned(job: Job) -> None:
     # Each proves which process of which job it is.
     names = [one[2] for one in told]
     assert len(set(names)) == 3
-    assert all(name.partition("#")[2].startswith(f"{rank.number}.") for name, rank in zip(names, ranks, strict=True))
+    assert all(
+        name.partition("#")[2].startswith(f"{rank.number}.")
+        for name, rank in zip(names, ranks, strict=True)
+    )
     assert all(rank.exit_code is None for rank in ranks)
 
 
-def ring(here):
+def ring(here: JobNode) -> None:
     """Send round what each process is."""
     import threading
 
     has_come = threading.Event()
-    came = []
+    came: list[int] = []
 
     @here.process.handler
     def take(what: int) -> None:
@@ -72,7 +75,7 @@ def test_siblings_talk_directly(job: Job) -> None:
     assert [rank.rank for rank in ranks] == [0, 1, 2, 3]
 
 
-def fail_at_one(here):
+def fail_at_one(here: JobNode) -> None:
     if here.rank == 1:
         raise ValueError("one is not wanted here")
     add_norm(here)
@@ -80,7 +83,9 @@ def fail_at_one(here):
 
 def test_a_function_that_raises_ends_its_process_alone(job: Job) -> None:
     started = job.start(fail_at_one, count=3)
-    with pytest.raises(ProcessEndedError, match="has ended with exit code 1: ValueError: one is not wanted here") as caught:
+    with pytest.raises(
+        ProcessEndedError, match="has ended with exit code 1: ValueError: one is not wanted here"
+    ) as caught:
         started.result(timeout=SECONDS)
     assert caught.value.exit_code == 1
     assert started[0].result(SECONDS).request("norm").result() == 0
@@ -91,7 +96,11 @@ def test_a_function_that_raises_ends_its_process_alone(job: Job) -> None:
 
 
 def test_programs_have_exit_codes_and_ends_of_what_they_say(job: Job) -> None:
-    words = [sys.executable, "-c", "import os, sys; print(os.environ['WHAT'], os.getcwd(), file=sys.stderr); sys.exit(3)"]
+    words = [
+        sys.executable,
+        "-c",
+        "import os, sys; print(os.environ['WHAT'], os.getcwd(), file=sys.stderr); sys.exit(3)",
+    ]
     started = job.start(words, count=2, cwd="/", env={"WHAT": "weather"})
     assert started.wait(timeout=SECONDS) == [3, 3]
     for row in job.summary().processes:
@@ -171,8 +180,9 @@ def test_a_process_of_another_job_is_nobody_here() -> None:
         [theirs] = other.start(add_norm).result(timeout=SECONDS)
         startpoint = one._state._records[mine.number].startpoint
         node = other._state._node
-        assert node is not None and startpoint is not None
-        with pytest.raises(LinkError, match="certificate|authority|issuer"):
+        assert node is not None
+        assert startpoint is not None
+        with pytest.raises(LinkError, match=r"certificate|authority|issuer"):
             node.bind(startpoint).request("norm").result(SECONDS)
         assert theirs.request("norm").result(SECONDS) == 0
 
@@ -181,12 +191,13 @@ def test_bad_input_is_refused(job: Job) -> None:
     for count in (0, -1, 1.5, True, 1 << 40):
         with pytest.raises(ValueError, match="whole number from 1"):
             job.start(add_norm, count=count)  # type: ignore[arg-type]
-    for what in ("sleep 1", b"sleep", [], 3):
+    bad: tuple[object, ...] = ("sleep 1", b"sleep", [], 3)
+    for what in bad:
         with pytest.raises(TypeError, match="a function or the words of a program"):
             job.start(what)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="arguments beside a program"):
         job.start(["true"], arguments=[1])
-    with pytest.raises(TimeoutError, match="1 of 1 processes are not there within 0.1 seconds"):
+    with pytest.raises(TimeoutError, match=r"1 of 1 processes are not there within 0\.1 seconds"):
         job.start(["sleep", "600"]).result(timeout=0.1)
 
 

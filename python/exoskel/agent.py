@@ -24,12 +24,13 @@ import time
 from collections import deque
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from . import _core
 from .process_zygote import ProcessEnd, ProcessStart, ProcessZygote
 
 if TYPE_CHECKING:
+    import io
     from collections.abc import Callable
 
 __all__ = ["ENDPOINT", "Agent", "main"]
@@ -208,8 +209,8 @@ class Agent:
         if message is None:
             # Somebody has ended it, and so has the kernel its processes.
             self._selector.unregister(self._zygote.control)
-            for process in list(self._processes.values()):
-                self._ended(process, None, "the process that starts processes was ended")
+            for one in list(self._processes.values()):
+                self._ended(one, None, "the process that starts processes was ended")
             return
         process = self._processes.get(message.number)
         if process is None:
@@ -324,7 +325,7 @@ def _send_signal(process: int, number: int) -> None:
             os.kill(process, number)
 
 
-def main(channel: BinaryIO) -> int:
+def main(channel: io.RawIOBase) -> int:
     """Be a job's agent, until the channel ends. Return the exit code.
 
     Parameters
@@ -333,7 +334,6 @@ def main(channel: BinaryIO) -> int:
         Unbuffered, to be read and written.
     """
     # What each process needs is loaded once for all of them. Nothing runs yet that a process must not share.
-    from . import job_process as _
     from . import links
 
     zygote = ProcessZygote([channel.fileno()])
@@ -389,7 +389,7 @@ def main(channel: BinaryIO) -> int:
     return 0
 
 
-def _follow(channel: BinaryIO, agent: Agent) -> None:
+def _follow(channel: io.RawIOBase, agent: Agent) -> None:
     """End the agent with its channel."""
     with contextlib.suppress(OSError):
         while channel.read(_READ_BYTES):

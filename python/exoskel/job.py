@@ -420,17 +420,15 @@ class _JobState:
             }
             channel.file.write(json.dumps(told).encode() + b"\n")
         with self._changed:
-            for agent in self._agents.values():
-                is_there = self._changed.wait_for(
-                    lambda agent=agent: agent.binding is not None,
-                    max(0.0, deadline - time.monotonic()),
-                )
-                if not is_there:
-                    raise TimeoutError(f"the agent of {agent.host} is not there in time")
+            self._changed.wait_for(
+                lambda: all(agent.binding is not None for agent in self._agents.values()),
+                max(0.0, deadline - time.monotonic()),
+            )
+        missing = [agent.host for agent in self._agents.values() if agent.binding is None]
+        if missing:
+            raise TimeoutError(f"the agents of {', '.join(missing)} are not there in time")
 
-    def start(
-        self, count: int, what: dict[str, Any], contents: bytes, program: str
-    ) -> Processes:
+    def start(self, count: int, what: dict[str, Any], contents: bytes, program: str) -> Processes:
         agents = list(self._agents.values())
         with self._changed:
             group = _Group(self._next)
@@ -494,7 +492,9 @@ class _JobState:
                 )
             there.append((record, startpoint.text()))
         with self._changed:
-            there = [(one, text) for one, text in there if not one.has_ended and one.startpoint is None]
+            there = [
+                (one, text) for one, text in there if not one.has_ended and one.startpoint is None
+            ]
             for record, text in there:
                 record.startpoint = text
         for record, _ in there:
@@ -651,7 +651,9 @@ def _number_of(call: links.Call) -> int:
 def _own_startpoint(call: links.Call, text: str) -> links.Startpoint:
     startpoint = as_startpoint(text)
     if startpoint.node != call.peer:
-        raise PermissionError(f"got a startpoint of {one_line(startpoint.node)}, expected {call.peer}'s own")
+        raise PermissionError(
+            f"got a startpoint of {one_line(startpoint.node)}, expected {call.peer}'s own"
+        )
     return startpoint
 
 

@@ -8,9 +8,10 @@ import re
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    import io
     from collections.abc import Sequence
 
 __all__ = ["AgentChannel", "Launcher", "Local", "own_host"]
@@ -23,7 +24,7 @@ class AgentChannel(Protocol):
     """What an agent was started with: it ends with it."""
 
     host: str
-    file: BinaryIO
+    file: io.RawIOBase
 
     def close(self) -> None:
         """End the agent and all that it has started, and wait for that."""
@@ -61,7 +62,7 @@ class _LocalAgent:
                 start_new_session=True,
             )
         self._socket = ours
-        self.file: BinaryIO = ours.makefile("rwb", buffering=0)
+        self.file: io.RawIOBase = ours.makefile("rwb", buffering=0)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):

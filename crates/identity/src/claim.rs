@@ -324,11 +324,17 @@ mod tests {
             "lab1#".to_owned(),
             "lab1#17".to_owned(),
         ] {
-            assert!(Identity::from_statement(Role::Peer, &name).is_err(), "{name}");
+            assert!(
+                Identity::from_statement(Role::Peer, &name).is_err(),
+                "{name}"
+            );
         }
         // A person's name may have such a character, and is no process's.
         let person = Identity::of_subject(Role::Peer, &format!("/CN=a#17.{job}")).unwrap();
-        assert_eq!((person.process(), person.host()), (None, person.name.as_str()));
+        assert_eq!(
+            (person.process(), person.host()),
+            (None, person.name.as_str())
+        );
     }
 
     #[test]

@@ -136,7 +136,9 @@ pub enum PkiError {
         serial: String,
     },
     /// What a process of a job has sent up to be signed is no key.
-    #[error("got {got} bytes for the key of a process, expected {expected}: a point of P-256, not compressed")]
+    #[error(
+        "got {got} bytes for the key of a process, expected {expected}: a point of P-256, not compressed"
+    )]
     ProcessKey {
         /// How many bytes came.
         got: usize,

@@ -94,7 +94,10 @@ impl ProcessKeyHandle {
         certificate: Vec<u8>,
         root: Vec<u8>,
     ) -> PyResult<ProcessCredential> {
-        let certificates = (CertificateDer::from(certificate), CertificateDer::from(root));
+        let certificates = (
+            CertificateDer::from(certificate),
+            CertificateDer::from(root),
+        );
         let credential = self.0.credential(certificates.0, certificates.1);
         let credential = credential.map_err(raised(py))?;
         Ok(ProcessCredential {

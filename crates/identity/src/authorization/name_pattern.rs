@@ -148,8 +148,14 @@ mod tests {
             ("*", "any.name.at.all"),
             ("*", "/DC=org/CN=Alice"),
             // A job's process goes by its host.
-            ("lab1.example.org", "lab1.example.org#1.00112233445566778899aabbccddeeff"),
-            ("*.example.org", "lab1.example.org#1.00112233445566778899aabbccddeeff"),
+            (
+                "lab1.example.org",
+                "lab1.example.org#1.00112233445566778899aabbccddeeff",
+            ),
+            (
+                "*.example.org",
+                "lab1.example.org#1.00112233445566778899aabbccddeeff",
+            ),
         ] {
             assert!(matches(pattern, name), "{pattern} {name}");
         }

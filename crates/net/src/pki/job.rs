@@ -3,9 +3,7 @@
 use std::fmt;
 
 use aws_lc_rs::rand;
-use exoskel_identity::{
-    Credential, Identity, JOB_NUMBER_BYTES, JobNumber, JobProcess, Role,
-};
+use exoskel_identity::{Credential, Identity, JOB_NUMBER_BYTES, JobNumber, JobProcess, Role};
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData, SignatureAlgorithm};
 use rustls_pki_types::{CertificateDer, UnixTime};
 use zeroize::Zeroizing;

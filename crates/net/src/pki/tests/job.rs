@@ -48,7 +48,10 @@ fn one_process_cannot_stand_in_for_its_sibling() {
     };
     let authority = first.authority(1).unwrap();
     let posed = authority.verify(first.chain(), at(NOW), &expected);
-    assert!(matches!(posed, Err(IdentityError::WrongName { .. })), "{posed:?}");
+    assert!(
+        matches!(posed, Err(IdentityError::WrongName { .. })),
+        "{posed:?}"
+    );
 }
 
 #[test]
@@ -57,7 +60,10 @@ fn what_was_signed_for_another_key_is_refused() {
     let [own, other] = [(); 2].map(|()| ProcessKey::new().unwrap());
     let signed = job.sign("lab1", 1, other.public_key(), at(NOW)).unwrap();
     let refused = own.credential(signed, job.root().clone());
-    assert!(matches!(refused, Err(PkiError::NewCredential(_))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(PkiError::NewCredential(_))),
+        "{refused:?}"
+    );
 }
 
 #[test]
@@ -66,7 +72,10 @@ fn what_is_no_key_is_not_signed() {
     let compressed = [2; 65];
     for bytes in [&[][..], &[4; 64], &[4; 66], &compressed] {
         let refused = job.sign("lab1", 1, bytes, at(NOW));
-        assert!(matches!(refused, Err(PkiError::ProcessKey { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(PkiError::ProcessKey { .. })),
+            "{refused:?}"
+        );
     }
     let key = ProcessKey::new().unwrap();
     let refused = job.sign("lab1#2", 1, key.public_key(), at(NOW));
