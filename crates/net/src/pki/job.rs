@@ -8,7 +8,7 @@ use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData, SignatureAlgorithm};
 use rustls_pki_types::{CertificateDer, UnixTime};
 use zeroize::Zeroizing;
 
-use super::{PkiError, ThrowAwayAuthority, form};
+use super::{PkiError, ThrowAwayAuthority};
 
 /// The length of a process's public key: a point of P-256, not compressed (SEC 1, section 2.3.3).
 const PUBLIC_KEY_BYTES: usize = 65;
