@@ -2,14 +2,17 @@
 
 import os
 import signal
+import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.processes import children, eventually, gone
 
-from exoskel import Job, LinkError, ProcessEndedError, links
+from exoskel import Job, LinkError, ProcessEndedError, Ssh, links
 from exoskel.job_process import JobNode
 
 # Far more than anything here takes.
@@ -174,6 +177,60 @@ def test_nothing_is_left_of_a_job() -> None:
         job.start(add_norm)
 
 
+def processes_of(agent: int) -> list[int]:
+    """List what an agent has started, and what that has started."""
+    found = children(agent)
+    for process in found:
+        found += children(process)
+    return found
+
+
+def test_an_agent_that_is_killed_takes_its_processes_with_it() -> None:
+    with Job() as job:
+        [there] = job.start(add_norm).result(timeout=SECONDS)
+        pending = job.start(["sh", "-c", "sleep 600 & sleep 600"])
+        [agent] = children(os.getpid())
+        assert eventually(lambda: len(processes_of(agent)) == 5)
+        running = processes_of(agent)
+        os.kill(agent, signal.SIGKILL)
+        with pytest.raises(ProcessEndedError, match="lost with what starts the processes"):
+            pending.result(timeout=SECONDS)
+        with pytest.raises(ProcessEndedError, match="lost with what starts the processes"):
+            there.wait(timeout=SECONDS)
+        assert eventually(lambda: all(gone(process) for process in running))
+        with pytest.raises(ProcessEndedError, match="has ended"):
+            job.start(add_norm)
+
+
+def test_a_zygote_that_is_killed_takes_its_processes_with_it() -> None:
+    with Job() as job:
+        started = job.start(["sh", "-c", "sleep 600 & sleep 600"], count=2)
+        [agent] = children(os.getpid())
+        [zygote] = children(agent)
+        assert eventually(lambda: len(processes_of(zygote)) == 6)
+        running = processes_of(agent)
+        os.kill(zygote, signal.SIGKILL)
+        with pytest.raises(ProcessEndedError, match="the process that starts processes was ended"):
+            started.result(timeout=SECONDS)
+        assert eventually(lambda: all(gone(process) for process in running))
+
+
+def test_nothing_is_left_of_a_creator_that_is_killed() -> None:
+    program = textwrap.dedent(
+        """
+        import exoskel
+        job = exoskel.Job()
+        job.start(["sh", "-c", "trap '' TERM; sleep 600 & sleep 600"], count=2)
+        job.start(["sleep", "600"]).result()
+        """
+    )
+    with subprocess.Popen([sys.executable, "-c", program]) as creator:
+        assert eventually(lambda: len(processes_of(creator.pid)) == 9)
+        running = processes_of(creator.pid)
+        creator.kill()
+    assert eventually(lambda: all(gone(process) for process in running))
+
+
 def test_a_process_of_another_job_is_nobody_here() -> None:
     with Job() as one, Job() as other:
         [mine] = one.start(add_norm).result(timeout=SECONDS)
@@ -204,3 +261,65 @@ def test_bad_input_is_refused(job: Job) -> None:
 def test_who_was_started_by_no_job_is_told_so() -> None:
     with pytest.raises(LinkError, match="no job has started this process"):
         links.init()
+
+
+SSH = """#!/bin/sh
+# Each host is a shell of this machine; "down" is one that doesn't answer.
+if [ "$1" = down ]; then
+    echo "ssh: connect to host down port 22: Connection refused" >&2
+    exit 255
+elif [ "$1" = chatty ]; then
+    echo "welcome"
+fi
+cd / && exec sh -c "$2"
+"""
+
+
+@pytest.fixture
+def ssh(tmp_path: Path) -> list[str]:
+    place = tmp_path / "ssh"
+    place.write_text(SSH)
+    place.chmod(0o700)
+    return [str(place)]
+
+
+def test_processes_on_several_hosts_talk_over_the_network(ssh: list[str]) -> None:
+    launch = Ssh(["lab1", "me@lab2.example.org"], python=sys.executable, command=ssh)
+    with Job(launch) as job:
+        ranks = job.start(ring, count=4, cwd="/tmp").result(timeout=SECONDS)
+        assert [rank.host for rank in ranks] == [
+            "lab1",
+            "lab1",
+            "lab2.example.org",
+            "lab2.example.org",
+        ]
+        told = job.start(add_norm, count=2).result(timeout=SECONDS)
+        names = [one.request("whereabouts").result()[2].partition("#")[0] for one in told]
+        assert names == ["lab1", "lab2.example.org"]
+
+
+def test_hosts_that_cannot_be_reached_are_named(ssh: list[str]) -> None:
+    def launched(host: str, python: str = sys.executable) -> Job:
+        return Job(Ssh(["lab1", host], python=python, command=ssh))
+
+    refused = r"down has ended before it was there, exit code 255: ssh: connect to host down port 22: Connection refused"
+    with pytest.raises(ProcessEndedError, match=refused) as caught:
+        launched("down")
+    assert caught.value.host == "down"
+    with pytest.raises(
+        ProcessEndedError,
+        match=r"got .*welcome.* from chatty, expected the first words of an agent",
+    ):
+        launched("chatty")
+    with pytest.raises(
+        ProcessEndedError, match=r"has ended before it was there, exit code 127: .*not found"
+    ):
+        launched("lab2", python="/no/such/python")
+    with pytest.raises(ProcessEndedError, match=r"can't start /no/such/ssh for lab1: No such file"):
+        Job(Ssh(["lab1"], command=["/no/such/ssh"]))
+    bad: tuple[Any, ...] = ("lab1", [])
+    for hosts in bad:
+        with pytest.raises(TypeError, match="a list of names"):
+            Ssh(hosts)
+    with pytest.raises(ValueError, match="a name as ssh takes it"):
+        Ssh(["-oProxyCommand=sh"])

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     )
     from .executor import Executor
     from .job import Job, JobSummary, Process, Processes, ProcessSummary
-    from .launchers import Local
+    from .launchers import Local, Ssh
     from .manager import Manager
     from .member import Member, SharedArray
     from .pool import Pool
@@ -104,6 +104,7 @@ __all__ = [
     "SharedLostError",
     "SizeLimitError",
     "Skeleton",
+    "Ssh",
     "StartpointError",
     "Status",
     "StreamStatus",
@@ -141,6 +142,7 @@ _HOMES = {
     "Shared": "shared_contents",
     "SharedArray": "member",
     "Skeleton": "skeletons",
+    "Ssh": "launchers",
     "Status": "status",
     "StreamStatus": "status",
     "Summary": "summary",

@@ -26,12 +26,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import _core
+from . import __version__, _core
 from .process_zygote import ProcessEnd, ProcessStart, ProcessZygote
 
 if TYPE_CHECKING:
     import io
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 __all__ = ["ENDPOINT", "Agent", "main"]
 
@@ -77,9 +77,10 @@ class _Process:
 class Agent:
     """The processes of a job on this host. All but `ask` is for the thread that is in `serve`."""
 
-    def __init__(self, zygote: ProcessZygote, folder: Path) -> None:
+    def __init__(self, zygote: ProcessZygote, folder: Path, listen: Sequence[str]) -> None:
         self._zygote = zygote
         self._folder = folder
+        self._listen = listen
         self._processes: dict[int, _Process] = {}
         self._groups: dict[int, _Group] = {}
         self._due: deque[_Process] = deque()
@@ -100,7 +101,9 @@ class Agent:
         self._creator, self._root = creator, root
         while self._deadline is None or self._processes:
             for ready, _ in self._selector.select(self._patience()):
-                ready.data()
+                # What one says may have ended another.
+                if self._selector.get_map().get(ready.fd) is ready:
+                    ready.data()
             if self._deadline is not None and time.monotonic() >= self._deadline:
                 self.signal(list(self._processes), signal.SIGKILL)
                 self._deadline = math.inf
@@ -153,7 +156,7 @@ class Agent:
         """
         words, directory = tuple(what["words"]), what["directory"]
         for number, rank in zip(numbers, ranks, strict=True):
-            listen = [f"unix:{self._folder / str(number)}"]
+            listen = [f"unix:{self._folder / str(number)}", *self._listen]
             start = ProcessStart(number, words, directory, what["environment"])
             told_each = {**told, "rank": rank, "listen": listen}
             self._start(start, told_each, self._groups.setdefault(group, _Group()))
@@ -207,8 +210,9 @@ class Agent:
     def _hear_zygote(self) -> None:
         message = self._zygote.received()
         if message is None:
-            # Somebody has ended it, and so has the kernel its processes.
+            # Somebody has ended it, and so has the kernel its processes, but not what they have started.
             self._selector.unregister(self._zygote.control)
+            self.signal(list(self._processes), signal.SIGKILL)
             for one in list(self._processes.values()):
                 self._ended(one, None, "the process that starts processes was ended")
             return
@@ -325,22 +329,22 @@ def _send_signal(process: int, number: int) -> None:
             os.kill(process, number)
 
 
-def main(channel: io.RawIOBase) -> int:
+def main(incoming: io.RawIOBase, outgoing: io.RawIOBase) -> int:
     """Be a job's agent, until the channel ends. Return the exit code.
 
     Parameters
     ----------
-    channel : file
-        Unbuffered, to be read and written.
+    incoming, outgoing : file
+        The two directions of the channel, unbuffered.
     """
     # What each process needs is loaded once for all of them. Nothing runs yet that a process must not share.
     from . import links
 
-    zygote = ProcessZygote([channel.fileno()])
+    zygote = ProcessZygote({incoming.fileno(), outgoing.fileno()})
     key = _core.ProcessKey()
-    said = {"public_key": base64.b64encode(key.public_key).decode()}
-    channel.write(json.dumps(said).encode() + b"\n")
-    line = channel.readline()
+    said = {"version": __version__, "public_key": base64.b64encode(key.public_key).decode()}
+    outgoing.write(json.dumps(said).encode() + b"\n")
+    line = incoming.readline()
     if not line:
         zygote.close()
         return 1
@@ -348,12 +352,12 @@ def main(channel: io.RawIOBase) -> int:
     certificate, root = (base64.b64decode(told[name]) for name in ("certificate", "root"))
     folder = Path(tempfile.mkdtemp(prefix="exoskel-job-"))
     try:
-        agent = Agent(zygote, folder)
+        agent = Agent(zygote, folder, told["listen"])
         with links.Node(
             key.credential(certificate, root),
-            listen=f"unix:{folder / 'agent'}",
+            listen=[f"unix:{folder / 'agent'}", *told["listen"]],
             live=False,
-            patience=0.0,
+            patience=told["patience"],
         ) as node:
             endpoint = node.endpoint(ENDPOINT)
 
@@ -381,7 +385,7 @@ def main(channel: io.RawIOBase) -> int:
 
             creator = node.bind(told["creator"])
             creator.request("agent", endpoint.startpoint(to="*").text()).result()
-            threading.Thread(target=_follow, args=[channel, agent], daemon=True).start()
+            threading.Thread(target=_follow, args=[incoming, agent], daemon=True).start()
             agent.serve(creator, root)
             zygote.close()
     finally:
@@ -400,5 +404,15 @@ def _follow(channel: io.RawIOBase, agent: Agent) -> None:
 if __name__ == "__main__":
     # Ctrl-C is for the creator, whose end is this agent's.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with socket.socket(fileno=int(sys.argv[1])) as connection:
-        sys.exit(main(connection.makefile("rwb", buffering=0)))
+    if sys.argv[1] == "--stdio":
+        # What processes print goes where their errors go: the output is the channel.
+        numbers = [os.dup(0), os.dup(1)]
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(2, 1)
+    else:
+        numbers = [int(sys.argv[1])] * 2
+    with (
+        open(numbers[0], "rb", buffering=0, closefd=False) as incoming,
+        open(numbers[1], "wb", buffering=0, closefd=False) as outgoing,
+    ):
+        sys.exit(main(incoming, outgoing))

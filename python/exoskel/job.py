@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from . import _core, links
-from .errors import LinkError, ProcessEndedError
+from . import __version__, _core, links
+from .errors import LinkError, ProcessEndedError, VersionError
 from .launchers import Launcher, Local, own_host
 from .link_arguments import as_startpoint
 from .peer_text import one_line
@@ -41,6 +41,10 @@ PROCESSES_MAX = 100_000
 _AGENT_SECONDS = 60.0
 # How long agents may take to end what they have started.
 _END_SECONDS = 10.0
+# How long a link between hosts that has lost its connection waits for another one.
+_PATIENCE_SECONDS = 10.0
+# What is said of processes whose agent has gone.
+_LOST = "it was lost with what starts the processes of its host"
 # The number of the job's creator.
 _CREATOR = 0
 # What an agent says of its key fits into less.
@@ -247,6 +251,8 @@ class _Agent:
     number: int
     channel: AgentChannel
     binding: links.Binding | None = None
+    watcher: threading.Thread | None = None
+    is_lost: bool = False
 
 
 @dataclass
@@ -285,7 +291,7 @@ class Job:
 
     Parameters
     ----------
-    launch : Local, optional
+    launch : Local or Ssh, optional
         How processes come to hosts: those of this machine, if not given.
     timeout : float
         How many seconds the hosts' agents may take to be there.
@@ -382,6 +388,11 @@ class _JobState:
         self._folder = Path(tempfile.mkdtemp(prefix="exoskel-job-"))
         self._is_over = False
         self._node: links.Node | None = None
+        has_network = launcher.has_network
+        # Besides the sockets that processes of one host have in a folder.
+        self._listen = ["0.0.0.0:0"] if has_network else []
+        # On one host nothing is lost but with a process.
+        self._patience = _PATIENCE_SECONDS if has_network else 0.0
         try:
             self._node = self._made_node()
             self._launch(launcher, time.monotonic() + timeout)
@@ -394,9 +405,9 @@ class _JobState:
         [certificate] = self._authority.sign(own_host(), [(_CREATOR, key.public_key)])
         node = links.Node(
             key.credential(certificate, self._authority.root),
-            listen=f"unix:{self._folder / 'creator'}",
+            listen=[f"unix:{self._folder / 'creator'}", *self._listen],
             live=False,
-            patience=0.0,
+            patience=self._patience,
         )
         agents = node.endpoint("job", threads=4)
         for handler in (self.agent, self.sign, self.here, self.ended):
@@ -407,18 +418,9 @@ class _JobState:
     def _launch(self, launcher: Launcher, deadline: float) -> None:
         for channel in launcher.launch():
             number, self._next = self._next, self._next + 1
-            agent = self._agents[number] = _Agent(channel.host, number, channel)
-            line = channel.file.readline(_LINE_BYTES_MAX)
-            if not line:
-                raise ProcessEndedError(f"the agent of {agent.host} has ended before it was there")
-            public_key = base64.b64decode(json.loads(line)["public_key"])
-            [certificate] = self._authority.sign(agent.host, [(number, public_key)])
-            told = {
-                "certificate": base64.b64encode(certificate).decode(),
-                "root": base64.b64encode(self._authority.root).decode(),
-                "creator": self._for_agents,
-            }
-            channel.file.write(json.dumps(told).encode() + b"\n")
+            self._agents[number] = _Agent(channel.host, number, channel)
+        for agent in self._agents.values():
+            self._let_in(agent)
         with self._changed:
             self._changed.wait_for(
                 lambda: all(agent.binding is not None for agent in self._agents.values()),
@@ -427,9 +429,59 @@ class _JobState:
         missing = [agent.host for agent in self._agents.values() if agent.binding is None]
         if missing:
             raise TimeoutError(f"the agents of {', '.join(missing)} are not there in time")
+        for agent in self._agents.values():
+            name = f"exoskel-job-{agent.number}"
+            agent.watcher = threading.Thread(target=self._watch, args=[agent], name=name)
+            agent.watcher.start()
+
+    def _let_in(self, agent: _Agent) -> None:
+        """Sign the key of an agent, and tell it where we are."""
+        channel = agent.channel
+        line = channel.file.readline(_LINE_BYTES_MAX)
+        if not line:
+            how = channel.close()
+            raise ProcessEndedError(
+                f"the agent of {agent.host} has ended before it was there, {how}", host=agent.host
+            )
+        try:
+            said = json.loads(line)
+            version, public_key = str(said["version"]), base64.b64decode(said["public_key"])
+        except (ValueError, TypeError, KeyError):
+            raise ProcessEndedError(
+                f"got {one_line(repr(line))} from {agent.host}, expected the first words of an agent: what its shell prints at its start, only a terminal may see",
+                host=agent.host,
+            ) from None
+        if version != __version__:
+            raise VersionError(
+                f"{agent.host} has Exoskel {one_line(version)}, expected {__version__}, as here: update the older one"
+            )
+        [certificate] = self._authority.sign(agent.host, [(agent.number, public_key)])
+        told = {
+            "certificate": base64.b64encode(certificate).decode(),
+            "root": base64.b64encode(self._authority.root).decode(),
+            "creator": self._for_agents,
+            "listen": self._listen,
+            "patience": self._patience,
+        }
+        with contextlib.suppress(OSError):
+            channel.file.write(json.dumps(told).encode() + b"\n")
+
+    def _watch(self, agent: _Agent) -> None:
+        """Wait for the end of an agent, which says nothing more over its channel."""
+        with contextlib.suppress(OSError, ValueError):
+            while agent.channel.file.read(_LINE_BYTES_MAX):
+                pass
+        with self._changed:
+            agent.is_lost = True
+            its = [record for record in self._records.values() if record.agent is agent]
+        for record in its:
+            self._end(record, None, 0.0, 0, _LOST)
 
     def start(self, count: int, what: dict[str, Any], contents: bytes, program: str) -> Processes:
         agents = list(self._agents.values())
+        for agent in agents:
+            if agent.is_lost:
+                raise ProcessEndedError(f"what starts processes on {agent.host} has ended")
         with self._changed:
             group = _Group(self._next)
             if self._next + count > PROCESSES_MAX:
@@ -441,7 +493,7 @@ class _JobState:
                 self._records[record.number] = record
                 group.records.append(record)
                 self._next += 1
-        told = {"size": count, "contents": contents}
+        told = {"size": count, "contents": contents, "patience": self._patience}
         for agent in agents:
             its = [record for record in group.records if record.agent is agent]
             if its and agent.binding is not None:
@@ -612,11 +664,14 @@ class _JobState:
                 if agent.binding is not None:
                     agent.binding.post("end")
         with contextlib.suppress(TimeoutError):
-            self.wait_for_end(list(self._records.values()), _END_SECONDS)
+            its = [one for one in self._records.values() if not one.agent.is_lost]
+            self.wait_for_end(its, _END_SECONDS)
         for agent in self._agents.values():
             agent.channel.close()
+            if agent.watcher is not None:
+                agent.watcher.join()
         for record in list(self._records.values()):
-            self._end(record, None, 0.0, 0, "it was lost with its agent")
+            self._end(record, None, 0.0, 0, _LOST)
         if self._node is not None:
             # What was posted to processes that have ended is nobody's.
             with contextlib.suppress(LinkError):

@@ -172,7 +172,7 @@ class JobNode(links.Node):
     def __init__(
         self, told: dict[str, Any], credential: _core.ProcessCredential, context: _Context
     ) -> None:
-        super().__init__(credential, listen=told["listen"], live=False, patience=0.0)
+        super().__init__(credential, listen=told["listen"], live=False, patience=told["patience"])
         self.rank, self.size = told["rank"], told["size"]
         self.process = self.endpoint(ENDPOINT)
         self._context = context

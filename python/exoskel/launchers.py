@@ -5,19 +5,27 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
+import threading
+from collections import deque
 from typing import TYPE_CHECKING, Protocol
+
+from .errors import ProcessEndedError
+from .peer_text import one_line
 
 if TYPE_CHECKING:
     import io
     from collections.abc import Sequence
 
-__all__ = ["AgentChannel", "Launcher", "Local", "own_host"]
+__all__ = ["AgentChannel", "Launcher", "Local", "Ssh", "host_name", "own_host"]
 
 # How long an agent may take to end what it has started.
 _END_SECONDS = 10.0
+# Of what an agent says, so many lines are kept.
+_LINES_MAX = 20
 
 
 class AgentChannel(Protocol):
@@ -26,12 +34,15 @@ class AgentChannel(Protocol):
     host: str
     file: io.RawIOBase
 
-    def close(self) -> None:
-        """End the agent and all that it has started, and wait for that."""
+    def close(self) -> str:
+        """End the agent and all that it has started, and wait for that. Return how it has ended, and what it has said last."""
 
 
 class Launcher(Protocol):
     """Brings agents to hosts."""
+
+    #: Whether processes must reach each other over a network.
+    has_network: bool
 
     def launch(self) -> Sequence[AgentChannel]:
         """Start an agent on each host."""
@@ -40,44 +51,127 @@ class Launcher(Protocol):
 class Local:
     """Processes on this machine, by an agent that is a child of this process."""
 
+    has_network = False
+
     def launch(self) -> Sequence[AgentChannel]:
         """Start the agent."""
-        return [_LocalAgent()]
+        return [_StartedAgent(own_host(), [sys.executable, "-m", "exoskel.agent"], is_here=True)]
 
     def __repr__(self) -> str:
         """Say what it is."""
         return "Local()"
 
 
-class _LocalAgent:
-    def __init__(self) -> None:
-        self.host = own_host()
+class Ssh:
+    """Processes on hosts that OpenSSH leads to: no credential, authority or daemon is needed there, only Exoskel.
+
+    The agent's certificate and all that starts it go over the connection that ``ssh`` makes; links go over TCP, from each host to each.
+
+    Parameters
+    ----------
+    hosts : sequence of str
+        As ``ssh`` knows them: ``lab1``, ``user@lab1``, or a name of its configuration.
+    python : str
+        The Python there, which has the same version of Exoskel.
+    command : sequence of str
+        What comes before the host's name.
+    """
+
+    has_network = True
+
+    def __init__(
+        self,
+        hosts: Sequence[str],
+        *,
+        python: str = "python3",
+        command: Sequence[str] = ("ssh", "-o", "BatchMode=yes"),
+    ) -> None:
+        if isinstance(hosts, str) or not hosts:
+            raise TypeError(
+                f'got hosts={hosts!r}, expected a list of names, as in ["lab1", "lab2"]'
+            )
+        for host in hosts:
+            if not isinstance(host, str) or not host or host.startswith("-"):
+                raise ValueError(f"got the host {host!r}, expected a name as ssh takes it")
+        self._hosts = list(hosts)
+        self._python = python
+        self._command = list(command)
+
+    def launch(self) -> Sequence[AgentChannel]:
+        """Start the agents, all at once."""
+        words = shlex.join([self._python, "-m", "exoskel.agent", "--stdio"])
+        return [
+            _StartedAgent(host_name(host), [*self._command, host, words], is_here=False)
+            for host in self._hosts
+        ]
+
+    def __repr__(self) -> str:
+        """Say which hosts."""
+        return f"Ssh({self._hosts!r})"
+
+
+class _StartedAgent:
+    """An agent that a command of this machine has started: over a socket of its own, or over its input and output."""
+
+    def __init__(self, host: str, words: Sequence[str], *, is_here: bool) -> None:
+        self.host = host
+        self._said: deque[str] = deque(maxlen=_LINES_MAX)
         ours, theirs = socket.socketpair()
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "exoskel.agent", str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                # Ctrl-C is for this process, which ends the agent.
-                start_new_session=True,
-            )
+            number = theirs.fileno()
+            try:
+                self._process = subprocess.Popen(
+                    [*words, str(number)] if is_here else words,
+                    stdin=subprocess.DEVNULL if is_here else number,
+                    stdout=None if is_here else number,
+                    stderr=subprocess.PIPE,
+                    pass_fds=[number] if is_here else [],
+                    # Ctrl-C is for this process, which ends the agent.
+                    start_new_session=True,
+                )
+            except OSError as error:
+                ours.close()
+                raise ProcessEndedError(
+                    f"can't start {words[0]} for {host}: {error.strerror}", host=host
+                ) from None
         self._socket = ours
         self.file: io.RawIOBase = ours.makefile("rwb", buffering=0)
+        self._reader = threading.Thread(target=self._read, name=f"exoskel-agent-{host}")
+        self._reader.start()
 
-    def close(self) -> None:
+    def close(self) -> str:
+        # Who reads it sees its end.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        self.file.close()
-        self._socket.close()
         try:
-            self._process.wait(_END_SECONDS)
+            code = self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
             # Its zygote and their processes end with it.
             self._process.kill()
-            self._process.wait()
+            code = self._process.wait()
+        self._reader.join()
+        self.file.close()
+        self._socket.close()
+        last = self._said[-1] if self._said else "it has said nothing"
+        return f"exit code {code}: {one_line(last)}"
+
+    def _read(self) -> None:
+        """Hand on what the agent and its processes say, and keep the end of it."""
+        assert self._process.stderr is not None
+        with self._process.stderr as said:
+            for line in said:
+                text = line.decode(errors="replace")
+                self._said.append(text.rstrip())
+                with contextlib.suppress(OSError, ValueError):
+                    sys.stderr.write(text)
+                    sys.stderr.flush()
+
+
+def host_name(place: str) -> str:
+    """Return the name of a host as it can stand in a certificate; of ``user@host`` that of the host."""
+    return re.sub(r"[^a-z0-9.-]", "-", place.rpartition("@")[2].lower()).strip("-.") or "localhost"
 
 
 def own_host() -> str:
     """Return this machine's name, as it can stand in a certificate."""
-    name = re.sub(r"[^a-z0-9.-]", "-", os.uname().nodename.lower()).strip("-.")
-    return name or "localhost"
+    return host_name(os.uname().nodename)

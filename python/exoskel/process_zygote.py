@@ -79,7 +79,6 @@ class ProcessZygote:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for one in (self.control, theirs):
             one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MESSAGE_BYTES_MAX)
-        parent = os.getpid()
         sys.stdout.flush()
         sys.stderr.flush()
         self.process = os.fork()
@@ -87,7 +86,7 @@ class ProcessZygote:
             self.control.close()
             for descriptor in closed:
                 os.close(descriptor)
-            _serve(theirs, parent)
+            _serve(theirs)
         theirs.close()
 
     def start(self, what: ProcessStart, context: socket.socket, errors: int) -> None:
@@ -119,13 +118,15 @@ class ProcessZygote:
         os.waitpid(self.process, 0)
 
 
-def _serve(control: socket.socket, parent: int) -> None:
+def _serve(control: socket.socket) -> None:
     """Start processes until the agent lets go; then end them. Never returns but in a process that runs a Python function, to its end."""
     code = 1
     try:
         os.setsid()
-        if _core.follow_parent(parent, "exoskel process zygote", False):
-            code = _Zygote(control).run()
+        # The kernel doesn't end it with the agent: what processes have started would stay. It sees the end of the socket.
+        with open("/proc/self/comm", "w") as name:
+            name.write("exoskel zygote")
+        code = _Zygote(control).run()
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else 1
     except BaseException:
@@ -150,6 +151,14 @@ class _Zygote:
         gc.freeze()
 
     def run(self) -> int:
+        try:
+            return self._serve()
+        except BaseException:
+            # In a process of a job there is nothing to end.
+            self._end_all()
+            raise
+
+    def _serve(self) -> int:
         waiting = select.poll()
         waiting.register(self._control, select.POLLIN)
         waiting.register(self._woken, select.POLLIN)
@@ -160,7 +169,11 @@ class _Zygote:
                     os.read(self._woken, 4096)
                 self._reap()
             if self._control.fileno() in ready:
-                message, descriptors, _, _ = socket.recv_fds(self._control, _MESSAGE_BYTES_MAX, 2)
+                try:
+                    message, descriptors, *_ = socket.recv_fds(self._control, _MESSAGE_BYTES_MAX, 2)
+                except ConnectionResetError:
+                    # It has gone without reading all that was said to it.
+                    message = b""
                 if not message:
                     self._end_all()
                     return 0
@@ -188,6 +201,8 @@ class _Zygote:
     def _prepare(self, what: ProcessStart, errors: int) -> None:
         """Make this process one of a job; if it is a program, execute it."""
         zygote = os.getppid()
+        # Its siblings are the zygote's.
+        self._running.clear()
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
