@@ -53,6 +53,8 @@ OUTCOMES = {
     "a keeper is killed": GOOD + LOSS,
     "a keeper ends": GOOD + LOSS,
 }
+# Where a process's host is given up before it has attached, the coupler can't know that it never will.
+WAITING = f"wait = {STUCK_SECONDS / 2}\n{COUPLING}"
 BETWEEN_HOSTS_ONLY = ("a keeper stands still", "a keeper is killed", "a keeper ends")
 
 
@@ -109,8 +111,8 @@ class Coupling:
         """Start them; return their sockets, by their hosts."""
         head = self.soak.hosts[HEAD]
         if not self.is_between_hosts:
-            return {HEAD: head.ask("alone", name=self.name, coupling=COUPLING)}
-        socket, at = head.ask("lead", name=self.name, coupling=COUPLING)
+            return {HEAD: head.ask("alone", name=self.name, coupling=WAITING)}
+        socket, at = head.ask("lead", name=self.name, coupling=WAITING)
         self.guest = self.soak.host(GUEST)
         joining = {**{lab: self.soak.hosts[lab] for lab in LABS}, GUEST: self.guest}
         sockets = {HEAD: socket}

@@ -5,10 +5,12 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.processes import children, eventually, gone
 
@@ -55,8 +57,6 @@ def test_processes_answer_when_their_function_has_returned(job: Job) -> None:
 
 def ring(here: JobNode) -> None:
     """Send round what each process is."""
-    import threading
-
     has_come = threading.Event()
     came: list[int] = []
 
@@ -76,6 +76,28 @@ def ring(here: JobNode) -> None:
 def test_siblings_talk_directly(job: Job) -> None:
     ranks = job.start(ring, count=4).result(timeout=SECONDS)
     assert [rank.rank for rank in ranks] == [0, 1, 2, 3]
+
+
+def shaped(here: JobNode, length: int) -> object:
+    return {"rank": here.rank, "field": np.full(length, float(here.rank))}
+
+
+def test_what_functions_return_comes_back(job: Job) -> None:
+    values = job.start(shaped, count=3, arguments=[5]).values(timeout=SECONDS)
+    assert [value["rank"] for value in values] == [0, 1, 2]
+    assert [value["field"].tolist() for value in values] == [[float(rank)] * 5 for rank in range(3)]
+    started = job.start(fail_at_one, count=2)
+    with pytest.raises(ProcessEndedError, match="one is not wanted here"):
+        started.values(timeout=SECONDS)
+    assert started[0].result(SECONDS).value(SECONDS) is None
+    waiting = job.start(wait_for_nobody)
+    with pytest.raises(TimeoutError, match="not returned in 1 of 1 processes within 0"):
+        waiting.values(timeout=0)
+
+
+def wait_for_nobody(here: JobNode) -> None:
+    here.ready()
+    threading.Event().wait()
 
 
 def fail_at_one(here: JobNode) -> None:

@@ -85,6 +85,7 @@ class Agent:
         self._groups: dict[int, _Group] = {}
         self._due: deque[_Process] = deque()
         self._here: list[tuple[int, str]] = []
+        self._returned: list[int] = []
         self._asked: deque[Callable[[], None]] = deque()
         self._waker, self._woken = socket.socketpair()
         self._woken.setblocking(False)
@@ -258,6 +259,8 @@ class Agent:
             self._due.append(process)
         elif "here" in word:
             self._here.append((process.number, str(word["here"])))
+        elif "returned" in word:
+            self._returned.append(process.number)
         else:
             rank = range(process.told["size"])[word["sibling"]]
             if process.group.siblings is None:
@@ -278,10 +281,13 @@ class Agent:
                 self._tell(process, {**process.told, **signed})
 
     def _tell_here(self) -> None:
-        """Tell the creator which processes are there, all at once."""
-        if self._here:
-            here, self._here = self._here, []
+        """Tell the creator which processes are there, and whose functions have returned, all at once."""
+        here, self._here = self._here, []
+        returned, self._returned = self._returned, []
+        if here:
             self._creator.post("here", [list(one) for one in here])
+        if returned:
+            self._creator.post("returned", returned)
 
     def _tell(self, process: _Process, what: object) -> None:
         message = pickle.dumps(what)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 from . import __version__, _core, links
 from .errors import LinkError, ProcessEndedError, VersionError
+from .job_process import VALUE
 from .launchers import Launcher, Local, own_host
 from .link_arguments import as_startpoint
 from .peer_text import one_line
@@ -41,7 +42,7 @@ PROCESSES_MAX = 100_000
 _AGENT_SECONDS = 60.0
 # How long agents may take to end what they have started.
 _END_SECONDS = 10.0
-# How long a link between hosts that has lost its connection waits for another one.
+# How long a link that has lost its connection waits for another one.
 _PATIENCE_SECONDS = 10.0
 # What is said of processes whose agent has gone.
 _LOST = "it was lost with what starts the processes of its host"
@@ -86,6 +87,21 @@ class Process:
     def region(self, name: str, *, timeout: float | None = 10.0) -> links.Region:
         """Return an array that the process offers; see `exoskel.links.Binding.region`."""
         return self._binding().region(name, timeout=timeout)
+
+    def value(self, timeout: float | None = None) -> Any:
+        """Wait until the process's function has returned, and return what it has returned: plain data and arrays.
+
+        Raises
+        ------
+        ProcessEndedError
+            If it has ended instead.
+        HandlerError
+            If what it has returned is something else.
+        TimeoutError
+            If it has not returned by then.
+        """
+        self._state.wait_for_return([self._record], timeout)
+        return self._binding().request(VALUE).result()
 
     @property
     def exit_code(self) -> int | None:
@@ -169,6 +185,12 @@ class Processes(Sequence["Future[Process]"]):
                     f"{missing} of {len(self)} processes are not there within {timeout:g} seconds; the first is rank {record.rank} on {record.agent.host}"
                 ) from None
         return found
+
+    def values(self, timeout: float | None = None) -> list[Any]:
+        """Wait until the function has returned in all of them, and return what it has returned, by ranks; see `Process.value`."""
+        self._state.wait_for_return(self._records, timeout)
+        replies = [self._state.binding(record).request(VALUE) for record in self._records]
+        return [reply.result() for reply in replies]
 
     def wait(self, timeout: float | None = None) -> list[int]:
         """Wait until all of them have ended, and return their exit codes, by ranks.
@@ -267,6 +289,7 @@ class _Record:
     future: Future[Process] = field(default_factory=Future)
     startpoint: str | None = None
     binding: links.Binding | None = None
+    has_returned: bool = False
     has_ended: bool = False
     code: int | None = None
     seconds: float = 0.0
@@ -388,11 +411,10 @@ class _JobState:
         self._folder = Path(tempfile.mkdtemp(prefix="exoskel-job-"))
         self._is_over = False
         self._node: links.Node | None = None
-        has_network = launcher.has_network
         # Besides the sockets that processes of one host have in a folder.
-        self._listen = ["0.0.0.0:0"] if has_network else []
-        # On one host nothing is lost but with a process.
-        self._patience = _PATIENCE_SECONDS if has_network else 0.0
+        self._listen = ["0.0.0.0:0"] if launcher.has_network else []
+        # Two processes that dial each other at the same moment keep one session, and the links of the other one go over to it.
+        self._patience = _PATIENCE_SECONDS
         try:
             self._node = self._made_node()
             self._launch(launcher, time.monotonic() + timeout)
@@ -410,7 +432,7 @@ class _JobState:
             patience=self._patience,
         )
         agents = node.endpoint("job", threads=4)
-        for handler in (self.agent, self.sign, self.here, self.ended):
+        for handler in (self.agent, self.sign, self.here, self.returned, self.ended):
             agents.handler(handler)
         self._for_agents = agents.startpoint(to="*").text()
         return node
@@ -553,6 +575,13 @@ class _JobState:
             record.future.set_result(Process(self, record))
         self._tell_siblings({record.group.number: record.group for record, _ in there}.values())
 
+    def returned(self, call: links.Call, numbers: list[int]) -> None:
+        records = [self._own_record(call, number) for number in numbers]
+        with self._changed:
+            for record in records:
+                record.has_returned = True
+            self._changed.notify_all()
+
     def _own_record(self, call: links.Call, number: int) -> _Record:
         """Return a process of the agent that calls, and of no other one."""
         record = self._records.get(number)
@@ -594,17 +623,13 @@ class _JobState:
         if is_pending and code == 0:
             record.future.set_result(Process(self, record))
         elif is_pending:
-            record.future.set_exception(
-                ProcessEndedError(_ended_text(record), record.number, record.agent.host, code)
-            )
+            record.future.set_exception(_ended(record))
         self._tell_siblings([record.group])
 
     def binding(self, record: _Record) -> links.Binding:
         with self._changed:
             if record.has_ended or record.startpoint is None or self._node is None:
-                raise ProcessEndedError(
-                    _ended_text(record), record.number, record.agent.host, record.code
-                )
+                raise _ended(record)
             if record.binding is None:
                 record.binding = self._node.bind(record.startpoint)
             return record.binding
@@ -617,6 +642,25 @@ class _JobState:
                 raise TimeoutError(
                     f"{running} of {len(records)} processes still run after {timeout:g} seconds"
                 )
+
+    def wait_for_return(self, records: Iterable[_Record], timeout: float | None) -> None:
+        records = list(records)
+
+        def is_over() -> bool:
+            return all(one.has_returned for one in records) or any(
+                one.has_ended and not one.has_returned for one in records
+            )
+
+        with self._changed:
+            if not self._changed.wait_for(is_over, timeout):
+                running = sum(not one.has_returned for one in records)
+                raise TimeoutError(
+                    f"the function has not returned in {running} of {len(records)} processes within {timeout:g} seconds"
+                )
+            lost = [one for one in records if not one.has_returned]
+            if lost:
+                lost = [one for one in lost if one.has_ended]
+                raise _ended(lost[0])
 
     def send_signal(self, records: Iterable[_Record], number: int) -> None:
         signal.Signals(number)
@@ -714,8 +758,12 @@ def _own_startpoint(call: links.Call, text: str) -> links.Startpoint:
 
 def _code_of(record: _Record) -> int:
     if record.code is None:
-        raise ProcessEndedError(_ended_text(record), record.number, record.agent.host, None)
+        raise _ended(record)
     return record.code
+
+
+def _ended(record: _Record) -> ProcessEndedError:
+    return ProcessEndedError(_ended_text(record), record.number, record.agent.host, record.code)
 
 
 def _ended_text(record: _Record) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import logging
 import os
 import pickle
 import socket
@@ -31,6 +32,11 @@ __all__ = ["JobNode", "Siblings", "init", "run_function"]
 
 # The endpoint of each process that its siblings and the job's creator have links to.
 ENDPOINT = "process"
+# What the job's creator asks for when the function has returned: a handler that is there for it alone.
+VALUE = "function_value"
+# Who waits longer for a sibling is told what for.
+_WARNING_SECONDS = 10.0
+_log = logging.getLogger("exoskel.links")
 _LENGTH = struct.Struct("!I")
 # A function with what it refers to.
 _TOLD_BYTES_MAX = 1 << 30
@@ -194,7 +200,27 @@ class JobNode(links.Node):
         return self._siblings
 
     def _sibling(self, rank: int) -> links.Binding:
-        return self.bind(as_startpoint(self._context.startpoint_of(rank).result()))
+        asked = self._context.startpoint_of(rank)
+        try:
+            text = asked.result(_WARNING_SECONDS)
+        except TimeoutError:
+            _log.warning(
+                "rank %d waits for its siblings: not all of the %d processes have used their `peers`, or have called `ready()`",
+                self.rank,
+                self.size,
+            )
+            text = asked.result()
+        return self.bind(as_startpoint(text))
+
+    def _give(self, value: Any) -> None:
+        """Have what the function has returned ready for the job's creator."""
+
+        def function_value() -> Any:
+            return value
+
+        self.process.handler(function_value)
+        self.ready()
+        self._context.send(returned=True)
 
 
 def init() -> JobNode:
@@ -246,8 +272,7 @@ def run_function() -> int:
     here = init()
     sys.path[:], run = pickle.loads(_told["contents"])
     function, arguments = pickle.loads(run)
-    function(here, *arguments)
-    here.ready()
+    here._give(function(here, *arguments))
     assert _context is not None
     _context.is_over.wait()
     return 0

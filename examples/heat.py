@@ -1,0 +1,84 @@
+"""Heat in a plate, on several processes that send the edges of their parts to each other.
+
+``python examples/heat.py`` starts four processes of this machine, ``python examples/heat.py --ssh lab1 lab2`` as many on two hosts.
+"""
+
+import argparse
+import queue
+
+import numpy as np
+from numpy.typing import NDArray
+
+import exoskel as ex
+from exoskel.job_process import JobNode
+
+Plate = NDArray[np.float64]
+
+
+def start_of(rows: int, columns: int) -> Plate:
+    """Return a cold plate with a hot spot, warm at its left edge."""
+    plate = np.zeros((rows, columns))
+    plate[rows // 4 : rows // 2, columns // 3 : columns // 2] = 100.0
+    plate[:, 0] = 50.0
+    return plate
+
+
+def step(plate: Plate) -> Plate:
+    """Return the inner rows a moment later. The outer columns stay as they are."""
+    later = plate[1:-1].copy()
+    middle = plate[1:-1, 1:-1]
+    around = plate[:-2, 1:-1] + plate[2:, 1:-1] + plate[1:-1, :-2] + plate[1:-1, 2:]
+    later[:, 1:-1] = middle + 0.2 * (around - 4.0 * middle)
+    return later
+
+
+def whole(rows: int, columns: int, steps: int) -> Plate:
+    """Do all of it in one process."""
+    plate = start_of(rows, columns)
+    for _ in range(steps):
+        plate[1:-1] = step(plate)
+    return plate
+
+
+def simulate(here: JobNode, rows: int, columns: int, steps: int) -> Plate:
+    """Do a block of rows, in one process of several."""
+    first, last = (rows * rank // here.size for rank in (here.rank, here.rank + 1))
+    plate = start_of(rows, columns)[max(first - 1, 0) : last + 1]
+    from_above: queue.SimpleQueue[Plate] = queue.SimpleQueue()
+    from_below: queue.SimpleQueue[Plate] = queue.SimpleQueue()
+
+    @here.process.handler
+    def above(edge: Plate) -> None:
+        from_above.put(edge)
+
+    @here.process.handler
+    def below(edge: Plate) -> None:
+        from_below.put(edge)
+
+    here.ready()
+    for _ in range(steps):
+        plate[1:-1] = step(plate)
+        if first > 0:
+            here.peers[here.rank - 1].post("below", plate[1].copy())
+        if last < rows:
+            here.peers[here.rank + 1].post("above", plate[-2].copy())
+        if first > 0:
+            plate[0] = from_above.get()
+        if last < rows:
+            plate[-1] = from_below.get()
+    return plate[first > 0 : len(plate) - (last < rows)]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Heat in a plate.")
+    parser.add_argument("--processes", type=int, default=4)
+    parser.add_argument("--ssh", nargs="+", metavar="HOST", help="hosts that ssh leads to")
+    arguments = parser.parse_args()
+    size = (256, 200, 300)
+    with ex.Job(ex.Ssh(arguments.ssh) if arguments.ssh else None) as job:
+        started = job.start(simulate, count=arguments.processes, arguments=size)
+        parts = started.values(timeout=120)
+    together = np.concatenate(parts)
+    is_same = np.array_equal(together, whole(*size))
+    print(f"{together.mean():.6f} degrees on average; as in one process: {is_same}")
+    raise SystemExit(not is_same)
