@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import importlib
 import json
 import math
 import os
@@ -26,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import __version__, _core
+from . import __version__, _core, links
 from .process_zygote import ProcessEnd, ProcessStart, ProcessZygote
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ _KEYS_AT_ONCE_MAX = 1024
 _WORD_BYTES_MAX = 8 << 10
 _LENGTH = struct.Struct("!I")
 _READ_BYTES = 64 << 10
+# What a process of a job imports, whatever it does.
+_PRELOADED = ("by_value", "job_process", "options", "script")
 # How long processes may take to end in order, when the job ends.
 _GRACE_SECONDS = 2.0
 
@@ -344,8 +347,8 @@ def main(incoming: io.RawIOBase, outgoing: io.RawIOBase) -> int:
         The two directions of the channel, unbuffered.
     """
     # What each process needs is loaded once for all of them. Nothing runs yet that a process must not share.
-    from . import links
-
+    for module in _PRELOADED:
+        importlib.import_module(f"{__package__}.{module}")
     zygote = ProcessZygote({incoming.fileno(), outgoing.fileno()})
     key = _core.ProcessKey()
     said = {"version": __version__, "public_key": base64.b64encode(key.public_key).decode()}

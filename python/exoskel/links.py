@@ -10,7 +10,7 @@ import itertools
 import json
 import logging
 import os
-import platform
+import sys
 import threading
 import time
 import weakref
@@ -503,7 +503,7 @@ class Node:
             ),
             "patience": bounded_seconds(patience, "patience"),
             "ready_keys": 64,
-            "python": ".".join(platform.python_version_tuple()[:2]),
+            "python": f"{sys.version_info.major}.{sys.version_info.minor}",
             "credential": of_job,
             "has_thread": threads == 1,
         }
