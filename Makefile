@@ -20,6 +20,7 @@
 #   make bench-numeric   BLAS in tasks and a large constant, ours and joblib's   (BENCH_ARGUMENTS="--rounds 9")
 #   make bench-links      links and their peers: streams, round trips, gateways    (PART=stream: one part)
 #   make bench-redist     an array between two programs, ours and the peers        (PART=same_host: one part)
+#   make bench-launch     processes by one request, ours and the standard library's
 #   make paper-nexus     the figures of a paper on a library of secure links, with ours beside
 #   make paper-redistribution   the figures of a paper on redistribution, and of a coupled climate   (PART=climate: one part)
 #   make paper-grid-services   the tables of a paper on grid services in Erlang, and its overload
@@ -72,10 +73,10 @@ BENCH_ARGUMENTS ?=
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-rust test-python test-peers attack-data soak soak-workers soak-links soak-coupling lint lint-rust lint-python lint-text fuzz bench bench-numeric bench-key-cache bench-replay bench-keys bench-answers bench-futures bench-identity bench-links bench-redist paper-grid-services paper-nexus paper-redistribution tracer wheel docs format lock clean
+.PHONY: help demo test test-rust test-python test-peers attack-data soak soak-workers soak-links soak-coupling lint lint-rust lint-python lint-text fuzz bench bench-numeric bench-key-cache bench-replay bench-keys bench-answers bench-futures bench-identity bench-links bench-redist bench-launch paper-grid-services paper-nexus paper-redistribution tracer wheel docs format lock clean
 
 help:
-	@sed -n '3,30s/^# *//p' Makefile
+	@sed -n '3,31s/^# *//p' Makefile
 
 # --- the environment -------------------------------------------------------------------------------
 
@@ -179,6 +180,9 @@ bench-links: $(VENV)/.built $(VENV)/.locked
 
 bench-redist: $(VENV)/.built $(VENV)/.locked
 	@$(BIN)/python -m benches.redist.run $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
+
+bench-launch: $(VENV)/.built $(VENV)/.locked
+	@$(BIN)/python -m benches.launch.run $(BENCH_ARGUMENTS)
 
 paper-nexus: $(VENV)/.built $(VENV)/.locked
 	@$(BIN)/python -m benches.links.nexus $(BENCH_ARGUMENTS)

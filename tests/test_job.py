@@ -1,6 +1,7 @@
 """Jobs: processes by the request, which know each other, and end together."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -98,6 +99,16 @@ def test_what_functions_return_comes_back(job: Job) -> None:
 def wait_for_nobody(here: JobNode) -> None:
     here.ready()
     threading.Event().wait()
+
+
+def test_processes_have_the_limits_of_who_has_started_them(job: Job) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    [said] = job.start(limit_of_descriptors).values(timeout=SECONDS)
+    assert said == [soft, hard]
+
+
+def limit_of_descriptors(here: JobNode) -> list[int]:
+    return list(resource.getrlimit(resource.RLIMIT_NOFILE))
 
 
 def fail_at_one(here: JobNode) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import pickle
+import resource
 import shutil
 import signal
 import sys
@@ -44,6 +45,8 @@ _AGENT_SECONDS = 60.0
 _END_SECONDS = 10.0
 # How long a link that has lost its connection waits for another one.
 _PATIENCE_SECONDS = 10.0
+# What a program has open besides.
+_DESCRIPTORS_BESIDE = 512
 # What is said of processes whose agent has gone.
 _LOST = "it was lost with what starts the processes of its host"
 # The number of the job's creator.
@@ -515,6 +518,7 @@ class _JobState:
                 self._records[record.number] = record
                 group.records.append(record)
                 self._next += 1
+        self._allow_descriptors()
         told = {"size": count, "contents": contents, "patience": self._patience}
         for agent in agents:
             its = [record for record in group.records if record.agent is agent]
@@ -524,6 +528,14 @@ class _JobState:
                 request = agent.binding.request("start", group.number, numbers, ranks, what, told)
                 request.result()
         return Processes(self, group.records)
+
+    def _allow_descriptors(self) -> None:
+        """Raise what this process may have open: a session with each process of the job takes two descriptors."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        needed = 2 * len(self._records) + _DESCRIPTORS_BESIDE
+        if soft != resource.RLIM_INFINITY and needed > soft:
+            more = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, more), hard))
 
     # What agents and processes call. Who calls has proven which process of the job it is.
 

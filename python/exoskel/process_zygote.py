@@ -11,6 +11,7 @@ import contextlib
 import gc
 import os
 import pickle
+import resource
 import select
 import signal
 import socket
@@ -76,6 +77,9 @@ class ProcessZygote:
     """
 
     def __init__(self, closed: Iterable[int] = ()) -> None:
+        # Each process takes two descriptors here; what it inherits is what its agent began with.
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for one in (self.control, theirs):
             one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MESSAGE_BYTES_MAX)
@@ -86,7 +90,7 @@ class ProcessZygote:
             self.control.close()
             for descriptor in closed:
                 os.close(descriptor)
-            _serve(theirs)
+            _serve(theirs, soft)
         theirs.close()
 
     def start(self, what: ProcessStart, context: socket.socket, errors: int) -> None:
@@ -118,7 +122,7 @@ class ProcessZygote:
         os.waitpid(self.process, 0)
 
 
-def _serve(control: socket.socket) -> None:
+def _serve(control: socket.socket, descriptors_max: int) -> None:
     """Start processes until the agent lets go; then end them. Never returns but in a process that runs a Python function, to its end."""
     code = 1
     try:
@@ -126,7 +130,7 @@ def _serve(control: socket.socket) -> None:
         # The kernel doesn't end it with the agent: what processes have started would stay. It sees the end of the socket.
         with open("/proc/self/comm", "w") as name:
             name.write("exoskel zygote")
-        code = _Zygote(control).run()
+        code = _Zygote(control, descriptors_max).run()
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else 1
     except BaseException:
@@ -139,8 +143,9 @@ def _serve(control: socket.socket) -> None:
 
 
 class _Zygote:
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, descriptors_max: int) -> None:
         self._control = control
+        self._descriptors_max = descriptors_max
         self._running: dict[int, int] = {}
         self._woken, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._waker = waker
@@ -214,6 +219,8 @@ class _Zygote:
         os.dup2(nothing, 0)
         os.dup2(context, _CONTEXT_FD, inheritable=True)
         os.closerange(_CONTEXT_FD + 1, os.sysconf("SC_OPEN_MAX"))
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (self._descriptors_max, hard))
         if not _core.follow_parent(zygote, f"exoskel process {what.number}", False):
             os._exit(1)
         os.environ.update(what.environment or {})
