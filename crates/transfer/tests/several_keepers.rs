@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use exoskel_redist::{AxisSharing, ElementType, Layout, MemoryOrder};
 use exoskel_transfer::{
-    AttachRequest, ConnectionState, CoupledEnd, Coupler, CouplerOrder, Coupling, GoneMember,
-    KEEPERS_MAX, Keeper, KeeperAction, KeeperId, KeeperMessage, KeeperReport, LayoutDescription,
-    Loss, MEMBERS_OF_KEEPER_MAX, MemberMessage, PieceHead, REASON_BYTES_MAX, RankPair,
-    WantedVersion,
+    AttachRequest, ConnectionState, CoupledEnd, Coupler, CouplerOrder, Coupling, GivenUp,
+    GoneMember, KEEPERS_MAX, Keeper, KeeperAction, KeeperId, KeeperMessage, KeeperReport,
+    LayoutDescription, Loss, MEMBERS_OF_KEEPER_MAX, MemberMessage, PieceHead, REASON_BYTES_MAX,
+    RankPair, WantedVersion,
 };
 
 const TWO: &str = r#"
@@ -204,6 +204,51 @@ fn a_keeper_that_ends_after_its_processes_is_no_loss() {
             .why
             .contains("it has ended")
     );
+}
+
+/// Aim: who waits for a version of a process that has left hears of the same first loss as all others, when its host is lost.
+#[test]
+fn what_has_left_a_lost_host_is_lost_by_the_first_loss_too() {
+    let mut coupler = coupler_of(2);
+    for rank in 0..2 {
+        attach(&mut coupler, 1, "ocean", rank, 2);
+    }
+    attach(&mut coupler, 2, "atmosphere", 0, 1);
+    coupler.report(1, KeeperReport::Gone(gone("ocean", 0, None)));
+    orders(&mut coupler);
+    coupler.keeper_lost(1, "no answer");
+    let told = orders(&mut coupler).into_iter().map(|(_, order)| order);
+    let named = told.filter_map(|order| match order {
+        CouplerOrder::Gone(gone) => Some((gone.rank, gone.loss.or(gone.lost_since)?.rank)),
+        _ => None,
+    });
+    let mut named: Vec<(u32, u32)> = named.collect();
+    named.sort_unstable();
+    assert_eq!(named, [(0, 1), (1, 1)]);
+    assert_eq!(coupler.first_lost().unwrap().rank, 1);
+    // The host that was given up says the same of what it hears later.
+    let mut keeper = exporter();
+    connect(&mut keeper, &[2]);
+    keeper.order(CouplerOrder::Gone(gone("atmosphere", 0, None)));
+    let first_lost = coupler.first_lost().cloned();
+    keeper.given_up(GivenUp {
+        why: "no answer".to_owned(),
+        first_lost,
+    });
+    actions(&mut keeper);
+    let mut less = gone("atmosphere", 0, None);
+    less.exported.clear();
+    keeper.told_gone(2, less);
+    let said = actions(&mut keeper).into_iter();
+    let mut since = said.filter_map(|action| match action {
+        KeeperAction::Send {
+            message: KeeperMessage::Gone(gone),
+            ..
+        } => gone.lost_since,
+        _ => None,
+    });
+    let since = since.next().unwrap();
+    assert_eq!((since.program.as_str(), since.rank), ("ocean", 1));
 }
 
 #[test]

@@ -193,7 +193,8 @@ impl Keeper {
         let place = (gone.program.clone(), gone.rank);
         // The coupler would name the first one for all who follow.
         if let Some(first) = self.given_up.clone() {
-            gone.loss = gone.loss.map(|_| first);
+            gone.loss = gone.loss.map(|_| first.clone());
+            gone.lost_since = gone.lost_since.map(|_| first);
         }
         if self.gone.get(&place) == Some(&gone) {
             return;
