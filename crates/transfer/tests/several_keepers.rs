@@ -560,6 +560,20 @@ fn without_a_coupler_each_keeper_tells_of_its_own_processes() {
     keeper.told_gone(2, gone("atmosphere", 0, Some("killed")));
     keeper.told_gone(3, gone("atmosphere", 1, Some("killed")));
     connect(&mut keeper, &[2, 2]);
+    // The coupler is there, and names one first loss for all.
+    keeper.told_gone(2, gone("atmosphere", 0, Some("killed")));
+    let is_gone = |action: &KeeperAction| {
+        matches!(
+            action,
+            KeeperAction::Send {
+                message: KeeperMessage::Gone(_),
+                ..
+            }
+        )
+    };
+    let said = actions(&mut keeper);
+    assert!(!said.iter().any(is_gone), "{said:?}");
+    keeper.coupler_lost("no answer");
     let told: Vec<u32> = actions(&mut keeper)
         .into_iter()
         .filter_map(|action| match action {
