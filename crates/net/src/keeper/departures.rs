@@ -4,9 +4,10 @@
 //! until then. What is cut finer is packed first, and has gone with the last piece.
 
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use exoskel_member::{LentContents, PartMemory};
@@ -57,6 +58,32 @@ impl DepartedVersions {
     }
 }
 
+/// A part's memory, mapped a second time from when a version of it is first sent from where it lies: what is lent is never written through the
+/// same mapping, and keeps nobody from writing.
+#[derive(Debug)]
+pub(super) struct LendableMemory {
+    to_read: Arc<OwnedFd>,
+    bytes: u64,
+    /// None if it can't be mapped again.
+    mapped: OnceLock<Option<Arc<PartMemory>>>,
+}
+
+impl LendableMemory {
+    pub(super) fn new(to_read: Arc<OwnedFd>, bytes: u64) -> Self {
+        Self {
+            to_read,
+            bytes,
+            mapped: OnceLock::new(),
+        }
+    }
+
+    pub(super) fn lend(&self) -> Option<LentContents> {
+        let map = || PartMemory::of_another(&self.to_read, self.bytes).ok();
+        let mapped = self.mapped.get_or_init(|| map().map(Arc::new));
+        mapped.as_ref().map(PartMemory::lend)
+    }
+}
+
 /// A version that is sent from its memory. When all messages that need it have gone, so has it.
 struct LentVersion {
     contents: Option<LentContents>,
@@ -92,7 +119,6 @@ enum VersionSource {
 impl VersionSource {
     fn read<Read>(&self, read: impl FnOnce(&[u8]) -> Read) -> Read {
         match self {
-            // Whoever wants to write waits for what is lent, and would keep a reader of the memory waiting.
             Self::Lent(all, _) => read(all),
             Self::Packed(memory) => memory.read(read),
         }
@@ -171,13 +197,13 @@ impl KeeperDriver {
         let found = {
             let mut inside = held(&self.inside);
             let kept = inside.memories.get(&due.memory);
-            let memory = kept.map(|kept| Arc::clone(&kept.mapped));
+            let memory = kept.map(|kept| (Arc::clone(&kept.mapped), Arc::clone(&kept.to_lend)));
             memory.zip(inside.keeper.packing(due.pair))
         };
-        let Some((memory, cut)) = found else {
+        let Some(((memory, to_lend), cut)) = found else {
             return Ok(SentVersion::Over);
         };
-        let source = self.source_of(memory, &cut, due.pair);
+        let source = self.source_of(memory, &to_lend, &cut, due.pair);
         for number in 0..cut.count() {
             let piece = cut.piece(number);
             let head = PieceHead {
@@ -212,13 +238,22 @@ impl KeeperDriver {
     }
 
     /// A version of one piece is packed: to hear that it was taken would take longer.
-    fn source_of(&self, memory: Arc<PartMemory>, cut: &CutCopy, pair: RankPair) -> VersionSource {
+    fn source_of(
+        &self,
+        memory: Arc<PartMemory>,
+        to_lend: &LendableMemory,
+        cut: &CutCopy,
+        pair: RankPair,
+    ) -> VersionSource {
         if cut.count() < 2 || long_stretches(&cut.piece(0)).is_none() {
             return VersionSource::Packed(memory);
         }
+        let Some(contents) = to_lend.lend() else {
+            return VersionSource::Packed(memory);
+        };
         let is_whole = Arc::new(AtomicBool::new(false));
         let lent = LentVersion {
-            contents: Some(memory.lend()),
+            contents: Some(contents),
             pair,
             is_whole: Arc::clone(&is_whole),
             departed: Arc::clone(&self.departed),
@@ -250,7 +285,9 @@ impl KeeperDriver {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-    use exoskel_member::new_part_memory;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
     use exoskel_redist::{
         AxisSharing, ElementType, IndexSet, IndexSets, Layout, Mapping, MemoryOrder, PlanSide,
         RedistributionPlan,
@@ -258,6 +295,22 @@ mod tests {
     use exoskel_transfer::PIECE_BYTES_MAX;
 
     use super::*;
+    use crate::keeper::KeptMemory;
+
+    /// Aim: nobody can keep a keeper's threads waiting to write by not saying that it has read: they would never hear of anything else.
+    #[test]
+    fn what_is_lent_keeps_nobody_from_writing() {
+        let memory = KeptMemory::new(8).unwrap();
+        let lent = memory.to_lend.lend().unwrap();
+        let mapped = Arc::clone(&memory.mapped);
+        let (said, written) = channel();
+        std::thread::spawn(move || {
+            mapped.write(|contents| contents.fill(7));
+            said.send(()).unwrap();
+        });
+        written.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!(lent.as_ref(), [7; 8]);
+    }
 
     /// Aim: no piece is sent as a crowd of slices, which would take far more memory than its bytes. Method: a process wants as much in a row as
     /// a piece has, and behind that every other element.
@@ -277,9 +330,9 @@ mod tests {
         let message = plan.messages().next().unwrap();
         let cut = StridedCopy::packing(message, &from.local_strides(0)).cut(PIECE_BYTES_MAX);
         let bytes = 8 * 3 * IN_A_ROW;
-        let memory = PartMemory::own(&new_part_memory(bytes).unwrap(), bytes).unwrap();
+        let memory = KeptMemory::new(bytes).unwrap();
         let lent = LentVersion {
-            contents: Some(Arc::new(memory).lend()),
+            contents: memory.to_lend.lend(),
             pair: RankPair {
                 connection: 0,
                 source: 0,
