@@ -698,6 +698,7 @@ impl Inside {
             if let Some(others) = &mut self.others {
                 others.tell_lost(keeper, given_up);
             }
+            self.keeper.sends_no_more(keeper);
         }
     }
 

@@ -584,7 +584,9 @@ impl Keeper {
 
     /// All of a version is on its way: its source may be written as far as this pair goes.
     pub fn departed(&mut self, pair: RankPair) {
-        self.pairs.departed(pair);
+        if !self.pairs.departed(pair) {
+            return;
+        }
         self.release(pair.connection, pair.source);
         let terms = self.coupling.connections().get(pair.connection as usize);
         if let Some(source) = terms.map(|terms| terms.from.clone()) {

@@ -520,6 +520,36 @@ fn nobody_waits_for_what_a_lost_keeper_should_have_been_sent() {
     assert_eq!(keeper.needed_count(), 0);
 }
 
+/// Aim: what was lent to a keeper that never says that it has it keeps nobody waiting when that keeper is given up, and counts as taken by nobody.
+#[test]
+fn nobody_waits_for_what_a_keeper_that_was_given_up_does_not_confirm() {
+    for has_left in [true, false] {
+        let mut keeper = exporter();
+        connect(&mut keeper, &[2]);
+        keeper.wanted(wanted(2, 0));
+        assert_eq!(departures(&mut keeper), [(2, 0)]);
+        let why = (!has_left).then_some("killed");
+        keeper.order(CouplerOrder::Gone(gone("atmosphere", 0, why)));
+        actions(&mut keeper);
+        keeper.sends_no_more(3);
+        assert_eq!(actions(&mut keeper), []);
+        keeper.sends_no_more(2);
+        let released = actions(&mut keeper).into_iter().map(|action| match action {
+            KeeperAction::Release { version, .. } => version,
+            other => panic!("{other:?}"),
+        });
+        let released: Vec<u64> = released.collect();
+        assert_eq!(released, [if has_left { u64::MAX } else { 0 }]);
+        // It comes back when the link has ended.
+        keeper.departed(RankPair {
+            connection: 0,
+            source: 0,
+            target: 0,
+        });
+        assert_eq!(actions(&mut keeper), []);
+    }
+}
+
 #[test]
 fn the_end_of_the_coupler_is_told_to_all_whom_it_concerns() {
     let mut keeper = exporter();

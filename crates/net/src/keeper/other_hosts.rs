@@ -676,6 +676,7 @@ impl KeeperDriver {
                     if let Some(others) = &mut inside.others {
                         others.give_up(keeper, GivenUp::alone(&why));
                     }
+                    inside.keeper.sends_no_more(keeper);
                 }
             },
             INDICES => self.take_indices(inside, name, read(&call.head)?)?,

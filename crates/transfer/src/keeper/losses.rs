@@ -145,6 +145,13 @@ impl Keeper {
         }
     }
 
+    /// Nothing goes to a keeper any more. Nobody waits until it has confirmed what is on its way.
+    pub fn sends_no_more(&mut self, keeper: KeeperId) {
+        for pair in self.pairs.under_way_to(keeper) {
+            self.not_departed(pair);
+        }
+    }
+
     /// Another keeper can't be reached. Whom that concerns the coupler decides, if it is there.
     pub fn keeper_unreachable(&mut self, keeper: KeeperId, why: &str) {
         let why = bounded(why.to_owned());
