@@ -232,3 +232,28 @@ def test_two_owners_on_two_hosts_are_named(cluster: Cluster) -> None:
 
     at_once(lambda: write(0), lambda: write(1), read)
     leave(ocean, atmosphere)
+
+
+def test_long_stretches_and_single_cells_go_in_one_version(cluster: Cluster) -> None:
+    """Between hosts, the first pieces of a version go from where they lie, and those behind them are packed."""
+    count = 131_072
+    wanted = np.r_[0 : 2 * count, 2 * count : 4 * count : 2, 4 * count - 1]
+    cluster.lead(MESH)
+    cluster.join()
+    [ocean], [atmosphere] = cluster.members("ocean", [0]), cluster.members("atmosphere", [1])
+    shape = (4 * count,)
+
+    def write() -> None:
+        mesh = ocean.array("mesh", ex.Layout(shape, "f8", "*"))
+        for step in range(3):
+            with mesh.write() as local:
+                local[...] = np.arange(4 * count) + step
+
+    def read() -> None:
+        mesh = atmosphere.array("mesh", ex.Layout(shape, "f8", (ex.Indices(wanted),)))
+        for step in range(3):
+            with mesh.read() as local:
+                np.testing.assert_array_equal(local, wanted + step)
+
+    at_once(write, read)
+    leave([ocean], [atmosphere])

@@ -13,7 +13,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use exoskel_transfer::CONNECTIONS_OF_ARRAY_MAX;
@@ -96,28 +96,18 @@ pub struct PartMemory {
     is_writable: bool,
     /// Held by who reads or writes the contents through this mapping, where several threads do.
     contents: RwLock<()>,
-    /// How many [`LentContents`] there are. Nobody writes meanwhile.
-    lent: Mutex<usize>,
-    given_back: Condvar,
 }
 
-/// The contents of a part, to be read by whoever has this, for as long as it takes.
+/// The contents of a part, to be read by whoever has this, for as long as it takes. It keeps nobody from writing: whoever reads it last may be
+/// on a host that never says so.
 #[derive(Debug)]
 pub struct LentContents(Arc<PartMemory>);
 
 impl AsRef<[u8]> for LentContents {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: mapped as long as this lives. In this process only `write` changes it, which waits for the end of this. Its member leaves
-        // it alone until it is told that it was read; one that doesn't keep to that spoils its own numbers.
+        // SAFETY: mapped as long as this lives, to read only: nobody writes through this mapping. Who has another one of the same memory leaves
+        // it alone until it is told that it was read; one that doesn't keep to that, here or elsewhere, spoils its own numbers.
         unsafe { std::slice::from_raw_parts(self.0.first_byte(), self.0.bytes) }
-    }
-}
-
-impl Drop for LentContents {
-    fn drop(&mut self) {
-        let mut lent = self.0.lent.lock().unwrap_or_else(PoisonError::into_inner);
-        *lent -= 1;
-        self.0.given_back.notify_all();
     }
 }
 
@@ -190,8 +180,6 @@ impl PartMemory {
             bytes,
             is_writable,
             contents: RwLock::new(()),
-            lent: Mutex::new(0),
-            given_back: Condvar::new(),
         })
     }
 
@@ -307,15 +295,16 @@ impl PartMemory {
     }
 
     /// Lends the contents to somebody who reads them later, for a keeper.
+    ///
+    /// # Panics
+    /// If it wasn't mapped to read only.
     #[must_use]
     pub fn lend(self: &Arc<Self>) -> LentContents {
-        // Nobody is writing then, and who wants to waits.
-        let _held = self.contents.read().unwrap_or_else(PoisonError::into_inner);
-        *self.lent.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        assert!(!self.is_writable, "lending what is written here");
         LentContents(Arc::clone(self))
     }
 
-    /// Writes the contents, for a keeper: nobody else in its process has them meanwhile. Waits for what is lent.
+    /// Writes the contents, for a keeper: nobody else in its process has them through this mapping meanwhile.
     ///
     /// # Panics
     /// If it was mapped to read only.
@@ -325,10 +314,6 @@ impl PartMemory {
             .contents
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        let lent = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_lent = |lent: &mut usize| *lent > 0;
-        let waited = self.given_back.wait_while(lent, is_lent);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
         // SAFETY: mapped to write as long as the borrow lasts, and the lock keeps everybody of this process away. Its member waits, as above.
         write(unsafe { std::slice::from_raw_parts_mut(self.first_byte(), self.bytes) })
     }

@@ -458,11 +458,13 @@ impl Connection {
                 Some(error) if error.kind() == io::ErrorKind::WouldBlock => true,
                 Some(error) => {
                     // The peer may have said why it went before it did.
-                    self.read_rest(turn, handle).await;
+                    self.read_rest(turn, wait, handle).await;
                     return self.broken(error);
                 }
             };
             if let Some(ended) = written.ended {
+                // A turn that comes while the peer reads is for others.
+                drop(wait);
                 return self.part(ended, written.is_read).await;
             }
             is_read = written.is_read;
@@ -476,12 +478,17 @@ impl Connection {
     }
 
     /// Reads what came before the transport took no more of ours. It has arrived: whoever sends it again on another connection, which ends
-    /// like this one, may never get further.
-    async fn read_rest(&self, turn: &PeerTurn, handle: &mut impl FnMut(Event)) {
+    /// like this one, may never get further. Who waits for the turn already does so on: it would come to nobody else before.
+    async fn read_rest(
+        &self,
+        turn: &PeerTurn,
+        mut wait: Option<TurnWait>,
+        handle: &mut impl FnMut(Event),
+    ) {
         let start = Instant::now();
         // Some transports let a peer send that reads nothing.
         while start.elapsed() < CLOSING_TIME {
-            let taken = turn.take().await;
+            let taken = wait.take().unwrap_or_else(|| turn.take()).await;
             let begin = Instant::now();
             // Whoever reads here otherwise may be waiting for more.
             let read = self.read(&mut self.reader().left, handle);

@@ -41,7 +41,7 @@ mod packed;
 mod tests;
 mod waits;
 
-use self::departures::{DepartedVersions, DueVersion};
+use self::departures::{DepartedVersions, DueVersion, LendableMemory};
 pub use self::other_hosts::KeeperJoinError;
 use self::other_hosts::OtherHosts;
 use self::packed::PieceBuffers;
@@ -173,6 +173,7 @@ struct KeptMemory {
     to_write: Arc<OwnedFd>,
     to_read: Arc<OwnedFd>,
     mapped: Arc<PartMemory>,
+    to_lend: Arc<LendableMemory>,
 }
 
 impl KeeperService {
@@ -649,10 +650,12 @@ impl KeptMemory {
         // A descriptor that can't be mapped to write: the kernel makes one of the file's name only.
         let name = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&memory));
         let to_read = rustix::fs::open(name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let to_read = Arc::new(to_read);
         let mapped = PartMemory::own(&memory, bytes).map_err(io::Error::other)?;
         Ok(Self {
+            to_lend: Arc::new(LendableMemory::new(Arc::clone(&to_read), bytes)),
             to_write: Arc::new(memory),
-            to_read: Arc::new(to_read),
+            to_read,
             mapped: Arc::new(mapped),
         })
     }
@@ -695,6 +698,7 @@ impl Inside {
             if let Some(others) = &mut self.others {
                 others.tell_lost(keeper, given_up);
             }
+            self.keeper.sends_no_more(keeper);
         }
     }
 

@@ -246,6 +246,61 @@ fn a_peer_with_many_sessions_has_one_turn() {
     });
 }
 
+/// Aim: a connection that breaks while it waits for its turn doesn't keep the turn for itself.
+#[test]
+fn who_breaks_while_it_waits_for_its_turn_holds_up_nobody() {
+    const SESSIONS: usize = 8;
+    run(async {
+        let site = Site::new();
+        let local = tokio::task::LocalSet::new();
+        let turn = Rc::new(PeerTurn::default());
+        let handled = Rc::new(Cell::new(0));
+        let mut ends = Vec::new();
+        for _ in 0..SESSIONS {
+            let (busy, busy_end, link) = opened(&site).await;
+            for _ in 0..MANY / SESSIONS {
+                busy.queue(link, message(b"much", b"")).unwrap();
+            }
+            busy.close(CloseReason::Finished);
+            let (turn, count) = (turn.clone(), handled.clone());
+            ends.push(local.spawn_local(async move {
+                let take = |event| {
+                    if matches!(event, Event::Message { .. }) {
+                        let begin = Instant::now();
+                        while begin.elapsed() < WORK {
+                            std::hint::spin_loop();
+                        }
+                        count.set(count.get() + 1);
+                    }
+                };
+                busy_end.run_in_turn(&turn, take).await
+            }));
+            ends.push(local.spawn_local(async move { busy.run(|_| ()).await }));
+        }
+        let (broken, gone, link) = opened(&site).await;
+        // Whoever goes without reading it resets the connection.
+        broken.send(link, message(b"little", b"")).unwrap();
+        drop(gone);
+        let all = async {
+            while handled.get() == 0 {
+                tokio::task::yield_now().await;
+            }
+            let serving = broken.clone();
+            ends.push(local.spawn_local(async move { serving.run_in_turn(&turn, |_| ()).await }));
+            // It stands in line behind the others by then.
+            for _ in 0..2 {
+                tokio::task::yield_now().await;
+            }
+            broken.send(link, message(b"little", b"")).unwrap();
+            for end in ends {
+                end.await.unwrap();
+            }
+        };
+        soon("the end of all", local.run_until(all)).await;
+        assert_eq!(handled.get(), MANY);
+    });
+}
+
 /// What a peer gives no credit for waits here: whoever answers it can see how much that is.
 #[test]
 fn messages_that_wait_for_credit_are_counted() {

@@ -147,7 +147,7 @@ pub struct Keeper {
     places: BTreeMap<(String, u32), MemberId>,
     /// For those who come later.
     gone: BTreeMap<(String, u32), GoneMember>,
-    /// What other keepers have said of their processes before we knew that these are theirs.
+    /// What other keepers have said of their processes while the coupler was there.
     told: BTreeMap<KeeperId, BTreeMap<(String, u32), GoneMember>>,
     /// Keepers that we can't reach, and why.
     unreachable: BTreeMap<KeeperId, String>,
@@ -584,7 +584,9 @@ impl Keeper {
 
     /// All of a version is on its way: its source may be written as far as this pair goes.
     pub fn departed(&mut self, pair: RankPair) {
-        self.pairs.departed(pair);
+        if !self.pairs.departed(pair) {
+            return;
+        }
         self.release(pair.connection, pair.source);
         let terms = self.coupling.connections().get(pair.connection as usize);
         if let Some(source) = terms.map(|terms| terms.from.clone()) {
@@ -886,7 +888,6 @@ impl Keeper {
         let keepers = [source.keepers.clone(), target.keepers.clone()];
         self.pairs
             .connected(connection, source_made, target_made, keepers);
-        self.take_told();
         for gone in self.gone.clone().into_values() {
             if gone.loss.is_none() && gone.program == terms.to.program {
                 self.pairs.leave(gone.rank, |into| into == connection);

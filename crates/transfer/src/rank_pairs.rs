@@ -300,12 +300,22 @@ impl RankPairs {
         .collect()
     }
 
-    /// All of a version is on its way.
-    pub(crate) fn departed(&mut self, pair: RankPair) {
-        if let Some(departure) = self.departures.get_mut(&pair) {
-            departure.is_under_way = false;
-            departure.next = departure.next.saturating_add(departure.every);
-        }
+    /// What is on its way to a keeper.
+    pub(crate) fn under_way_to(&self, keeper: KeeperId) -> Vec<RankPair> {
+        let departures = self.departures.iter();
+        let its = departures.filter(|(_, one)| one.is_under_way && one.keeper == keeper);
+        its.map(|(pair, _)| *pair).collect()
+    }
+
+    /// All of a version is on its way. Says whether that counts: its keeper may have been given up meanwhile.
+    pub(crate) fn departed(&mut self, pair: RankPair) -> bool {
+        let departure = self.departures.get_mut(&pair);
+        let Some(departure) = departure.filter(|one| one.is_under_way) else {
+            return false;
+        };
+        departure.is_under_way = false;
+        departure.next = departure.next.saturating_add(departure.every);
+        true
     }
 
     /// What was under way doesn't go any more.

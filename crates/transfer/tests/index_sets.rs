@@ -8,8 +8,9 @@ use exoskel_redist::{
     AxisSharing, ElementType, IndexSet, IndexSets, Layout, MemoryOrder, SetsOfAxes,
 };
 use exoskel_transfer::{
-    ArrayEnd, AttachRequest, ConnectionState, Coupler, Coupling, IndexPart, IndexParts, Keeper,
-    KeeperAction, KeeperMessage, LayoutDescription, MemberId, MemberMessage, OWN_KEEPER,
+    ArrayEnd, AttachRequest, ConnectionState, Coupler, Coupling, IndexPart, IndexParts, IndexWord,
+    Keeper, KeeperAction, KeeperMessage, LayoutDescription, MemberId, MemberMessage, OWN_KEEPER,
+    SaidIndices,
 };
 
 const MESH: &str = r#"
@@ -276,4 +277,85 @@ fn processes_at_one_place_of_the_grid_have_one_set() {
         reason.contains("rank 0 and rank 1 of a have the same place on axis 0"),
         "{reason}"
     );
+}
+
+/// Aim: a keeper that has no process at a connection keeps nobody from using it, whatever it says of index sets before others know who takes
+/// part; what one says that has such a process fails the connection, and nobody waits for it.
+#[test]
+fn who_takes_no_part_in_a_connection_says_nothing_of_its_index_sets() {
+    for liar in [3, 2] {
+        let coupling = Coupling::parse(MESH).unwrap();
+        let mut coupler = Coupler::new(coupling.clone());
+        let numbers = [1, 2, 3].map(|_| coupler.join().unwrap().keeper);
+        let mut keepers = numbers.map(|number| Keeper::new(coupling.clone(), number, true));
+        let wrong = IndexPart {
+            axis: u8::MAX,
+            process: 0,
+            length: 1,
+            runs: vec![0, 1, 0],
+        };
+        let end = ArrayEnd::Source;
+        keepers[0].told_indices(SaidIndices {
+            keeper: liar,
+            connection: 0,
+            word: IndexWord::Own { end, part: wrong },
+        });
+        let layout = Layout::new(
+            &[8],
+            ElementType::FLOAT64,
+            vec![sets()],
+            &[1],
+            &[0],
+            MemoryOrder::C,
+        );
+        let layout = LayoutDescription::of(&layout.unwrap());
+        let mut told = Vec::new();
+        for (place, program) in ["ocean", "atmosphere"].into_iter().enumerate() {
+            let name = || "mesh".to_owned();
+            let attach = MemberMessage::Attach(AttachRequest::new(program, 0, 1));
+            let own = parts(0, &[0, 1, 2, 3, 4, 5, 6, 7]).into_iter();
+            let own = own.map(|part| MemberMessage::Indices { name: name(), part });
+            let layout = layout.clone();
+            let array = MemberMessage::Array {
+                name: name(),
+                layout,
+            };
+            for message in [attach].into_iter().chain(own).chain([array]) {
+                keepers[place].hear(0, message);
+                settle(&mut coupler, &mut keepers, &mut told);
+            }
+        }
+        let is_usable = matches!(told.last(), Some(KeeperMessage::Connected { .. }));
+        let has_failed = matches!(told.last(), Some(KeeperMessage::Failed { .. }));
+        assert_eq!((is_usable, has_failed), (liar == 3, liar == 2), "{told:?}");
+    }
+}
+
+/// Has the coupler and its keepers say all that they have to say.
+fn settle(coupler: &mut Coupler, keepers: &mut [Keeper], told: &mut Vec<KeeperMessage>) {
+    loop {
+        while let Some((whom, order)) = coupler.next_order() {
+            for keeper in keepers.iter_mut() {
+                if whom.is_none_or(|whom| whom == keeper.id()) {
+                    keeper.order(order.clone());
+                }
+            }
+        }
+        let actions = keepers.iter_mut().map(|one| (one.id(), one.next_action()));
+        let mut actions = actions.filter_map(|(number, action)| Some((number, action?)));
+        let Some((number, action)) = actions.next() else {
+            return;
+        };
+        drop(actions);
+        match action {
+            KeeperAction::Report(report) => coupler.report(number, report),
+            KeeperAction::Indices { keeper, said } => {
+                let mut others = keepers.iter_mut();
+                let other = others.find(|one| one.id() == keeper);
+                other.unwrap().told_indices(said);
+            }
+            KeeperAction::Send { message, .. } => told.push(message),
+            _ => {}
+        }
+    }
 }

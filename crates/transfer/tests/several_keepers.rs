@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use exoskel_redist::{AxisSharing, ElementType, Layout, MemoryOrder};
 use exoskel_transfer::{
-    AttachRequest, ConnectionState, CoupledEnd, Coupler, CouplerOrder, Coupling, GoneMember,
-    KEEPERS_MAX, Keeper, KeeperAction, KeeperId, KeeperMessage, KeeperReport, LayoutDescription,
-    Loss, MEMBERS_OF_KEEPER_MAX, MemberMessage, PieceHead, REASON_BYTES_MAX, RankPair,
-    WantedVersion,
+    AttachRequest, ConnectionState, CoupledEnd, Coupler, CouplerOrder, Coupling, GivenUp,
+    GoneMember, KEEPERS_MAX, Keeper, KeeperAction, KeeperId, KeeperMessage, KeeperReport,
+    LayoutDescription, Loss, MEMBERS_OF_KEEPER_MAX, MemberMessage, PieceHead, REASON_BYTES_MAX,
+    RankPair, WantedVersion,
 };
 
 const TWO: &str = r#"
@@ -204,6 +204,51 @@ fn a_keeper_that_ends_after_its_processes_is_no_loss() {
             .why
             .contains("it has ended")
     );
+}
+
+/// Aim: who waits for a version of a process that has left hears of the same first loss as all others, when its host is lost.
+#[test]
+fn what_has_left_a_lost_host_is_lost_by_the_first_loss_too() {
+    let mut coupler = coupler_of(2);
+    for rank in 0..2 {
+        attach(&mut coupler, 1, "ocean", rank, 2);
+    }
+    attach(&mut coupler, 2, "atmosphere", 0, 1);
+    coupler.report(1, KeeperReport::Gone(gone("ocean", 0, None)));
+    orders(&mut coupler);
+    coupler.keeper_lost(1, "no answer");
+    let told = orders(&mut coupler).into_iter().map(|(_, order)| order);
+    let named = told.filter_map(|order| match order {
+        CouplerOrder::Gone(gone) => Some((gone.rank, gone.loss.or(gone.lost_since)?.rank)),
+        _ => None,
+    });
+    let mut named: Vec<(u32, u32)> = named.collect();
+    named.sort_unstable();
+    assert_eq!(named, [(0, 1), (1, 1)]);
+    assert_eq!(coupler.first_lost().unwrap().rank, 1);
+    // The host that was given up says the same of what it hears later.
+    let mut keeper = exporter();
+    connect(&mut keeper, &[2]);
+    keeper.order(CouplerOrder::Gone(gone("atmosphere", 0, None)));
+    let first_lost = coupler.first_lost().cloned();
+    keeper.given_up(GivenUp {
+        why: "no answer".to_owned(),
+        first_lost,
+    });
+    actions(&mut keeper);
+    let mut less = gone("atmosphere", 0, None);
+    less.exported.clear();
+    keeper.told_gone(2, less);
+    let said = actions(&mut keeper).into_iter();
+    let mut since = said.filter_map(|action| match action {
+        KeeperAction::Send {
+            message: KeeperMessage::Gone(gone),
+            ..
+        } => gone.lost_since,
+        _ => None,
+    });
+    let since = since.next().unwrap();
+    assert_eq!((since.program.as_str(), since.rank), ("ocean", 1));
 }
 
 #[test]
@@ -475,6 +520,36 @@ fn nobody_waits_for_what_a_lost_keeper_should_have_been_sent() {
     assert_eq!(keeper.needed_count(), 0);
 }
 
+/// Aim: what was lent to a keeper that never says that it has it keeps nobody waiting when that keeper is given up, and counts as taken by nobody.
+#[test]
+fn nobody_waits_for_what_a_keeper_that_was_given_up_does_not_confirm() {
+    for has_left in [true, false] {
+        let mut keeper = exporter();
+        connect(&mut keeper, &[2]);
+        keeper.wanted(wanted(2, 0));
+        assert_eq!(departures(&mut keeper), [(2, 0)]);
+        let why = (!has_left).then_some("killed");
+        keeper.order(CouplerOrder::Gone(gone("atmosphere", 0, why)));
+        actions(&mut keeper);
+        keeper.sends_no_more(3);
+        assert_eq!(actions(&mut keeper), []);
+        keeper.sends_no_more(2);
+        let released = actions(&mut keeper).into_iter().map(|action| match action {
+            KeeperAction::Release { version, .. } => version,
+            other => panic!("{other:?}"),
+        });
+        let released: Vec<u64> = released.collect();
+        assert_eq!(released, [if has_left { u64::MAX } else { 0 }]);
+        // It comes back when the link has ended.
+        keeper.departed(RankPair {
+            connection: 0,
+            source: 0,
+            target: 0,
+        });
+        assert_eq!(actions(&mut keeper), []);
+    }
+}
+
 #[test]
 fn the_end_of_the_coupler_is_told_to_all_whom_it_concerns() {
     let mut keeper = exporter();
@@ -515,6 +590,20 @@ fn without_a_coupler_each_keeper_tells_of_its_own_processes() {
     keeper.told_gone(2, gone("atmosphere", 0, Some("killed")));
     keeper.told_gone(3, gone("atmosphere", 1, Some("killed")));
     connect(&mut keeper, &[2, 2]);
+    // The coupler is there, and names one first loss for all.
+    keeper.told_gone(2, gone("atmosphere", 0, Some("killed")));
+    let is_gone = |action: &KeeperAction| {
+        matches!(
+            action,
+            KeeperAction::Send {
+                message: KeeperMessage::Gone(_),
+                ..
+            }
+        )
+    };
+    let said = actions(&mut keeper);
+    assert!(!said.iter().any(is_gone), "{said:?}");
+    keeper.coupler_lost("no answer");
     let told: Vec<u32> = actions(&mut keeper)
         .into_iter()
         .filter_map(|action| match action {

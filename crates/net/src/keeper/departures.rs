@@ -3,9 +3,11 @@
 //! Where long stretches lie in a row, a version is sent from its memory, and has gone when the other keeper has it: its process leaves it alone
 //! until then. What is cut finer is packed first, and has gone with the last piece.
 
+use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use exoskel_member::{LentContents, PartMemory};
@@ -56,6 +58,32 @@ impl DepartedVersions {
     }
 }
 
+/// A part's memory, mapped a second time from when a version of it is first sent from where it lies: what is lent is never written through the
+/// same mapping, and keeps nobody from writing.
+#[derive(Debug)]
+pub(super) struct LendableMemory {
+    to_read: Arc<OwnedFd>,
+    bytes: u64,
+    /// None if it can't be mapped again.
+    mapped: OnceLock<Option<Arc<PartMemory>>>,
+}
+
+impl LendableMemory {
+    pub(super) fn new(to_read: Arc<OwnedFd>, bytes: u64) -> Self {
+        Self {
+            to_read,
+            bytes,
+            mapped: OnceLock::new(),
+        }
+    }
+
+    pub(super) fn lend(&self) -> Option<LentContents> {
+        let map = || PartMemory::of_another(&self.to_read, self.bytes).ok();
+        let mapped = self.mapped.get_or_init(|| map().map(Arc::new));
+        mapped.as_ref().map(PartMemory::lend)
+    }
+}
+
 /// A version that is sent from its memory. When all messages that need it have gone, so has it.
 struct LentVersion {
     contents: Option<LentContents>,
@@ -88,6 +116,26 @@ enum VersionSource {
     Packed(Arc<PartMemory>),
 }
 
+impl VersionSource {
+    fn read<Read>(&self, read: impl FnOnce(&[u8]) -> Read) -> Read {
+        match self {
+            Self::Lent(all, _) => read(all),
+            Self::Packed(memory) => memory.read(read),
+        }
+    }
+
+    /// A piece from where it lies, in few slices, if that can be.
+    fn lying(&self, piece: &StridedCopy) -> Option<Vec<Bytes>> {
+        let Self::Lent(all, _) = self else {
+            return None;
+        };
+        // Of one version some pieces may lie in long stretches, and others not.
+        let stretches = long_stretches(piece)?.into_iter();
+        let slices = stretches.map(|at| all.slice(at.start as usize..at.end as usize));
+        Some(slices.collect())
+    }
+}
+
 /// How a version has gone.
 enum SentVersion {
     /// With its last piece.
@@ -98,10 +146,10 @@ enum SentVersion {
     Over,
 }
 
-/// Whether the stretches of a piece are long enough to be sent one by one.
-fn has_long_stretches(piece: &StridedCopy) -> bool {
+/// The stretches of a piece, if they are long enough to be sent one by one.
+fn long_stretches(piece: &StridedCopy) -> Option<Vec<Range<u64>>> {
     let stretches = piece.stretches();
-    stretches.is_some_and(|all| piece.bytes() / STRETCH_BYTES_MIN >= all.len() as u64)
+    stretches.filter(|all| piece.bytes() / STRETCH_BYTES_MIN >= all.len() as u64)
 }
 
 impl KeeperDriver {
@@ -149,13 +197,13 @@ impl KeeperDriver {
         let found = {
             let mut inside = held(&self.inside);
             let kept = inside.memories.get(&due.memory);
-            let memory = kept.map(|kept| Arc::clone(&kept.mapped));
+            let memory = kept.map(|kept| (Arc::clone(&kept.mapped), Arc::clone(&kept.to_lend)));
             memory.zip(inside.keeper.packing(due.pair))
         };
-        let Some((memory, cut)) = found else {
+        let Some(((memory, to_lend), cut)) = found else {
             return Ok(SentVersion::Over);
         };
-        let source = self.source_of(memory, &cut, due.pair);
+        let source = self.source_of(memory, &to_lend, &cut, due.pair);
         for number in 0..cut.count() {
             let piece = cut.piece(number);
             let head = PieceHead {
@@ -165,16 +213,12 @@ impl KeeperDriver {
                 piece: number,
             };
             let mut contents = contents(&head);
-            match &source {
-                VersionSource::Lent(all, _) => {
-                    let stretches = piece.stretches().into_iter().flatten();
-                    let slices = stretches.map(|at| all.slice(at.start as usize..at.end as usize));
-                    (contents.bulk, contents.is_gathered) = (slices.collect(), true);
-                }
-                VersionSource::Packed(memory) => match self.packed(keeper, memory, &piece) {
-                    Some(bytes) => contents.bulk.push(bytes),
-                    None => return Ok(SentVersion::Over),
-                },
+            if let Some(slices) = source.lying(&piece) {
+                (contents.bulk, contents.is_gathered) = (slices, true);
+            } else if let Some(bytes) = self.packed(keeper, &source, &piece) {
+                contents.bulk.push(bytes);
+            } else {
+                return Ok(SentVersion::Over);
             }
             while !node.wait_for_room_within(binding, &contents, PAIR_BYTES_MAX, LOOK_TIME) {
                 if self.is_over(keeper) {
@@ -194,13 +238,22 @@ impl KeeperDriver {
     }
 
     /// A version of one piece is packed: to hear that it was taken would take longer.
-    fn source_of(&self, memory: Arc<PartMemory>, cut: &CutCopy, pair: RankPair) -> VersionSource {
-        if cut.count() < 2 || !has_long_stretches(&cut.piece(0)) {
+    fn source_of(
+        &self,
+        memory: Arc<PartMemory>,
+        to_lend: &LendableMemory,
+        cut: &CutCopy,
+        pair: RankPair,
+    ) -> VersionSource {
+        if cut.count() < 2 || long_stretches(&cut.piece(0)).is_none() {
             return VersionSource::Packed(memory);
         }
+        let Some(contents) = to_lend.lend() else {
+            return VersionSource::Packed(memory);
+        };
         let is_whole = Arc::new(AtomicBool::new(false));
         let lent = LentVersion {
-            contents: Some(memory.lend()),
+            contents: Some(contents),
             pair,
             is_whole: Arc::clone(&is_whole),
             departed: Arc::clone(&self.departed),
@@ -209,8 +262,13 @@ impl KeeperDriver {
     }
 
     /// A piece's bytes, packed when there is room for them. None when nothing more goes to its keeper.
-    fn packed(&self, keeper: KeeperId, memory: &PartMemory, piece: &StridedCopy) -> Option<Bytes> {
-        let pack = |bytes: &mut [u8]| memory.read(|contents| piece.run(contents, bytes));
+    fn packed(
+        &self,
+        keeper: KeeperId,
+        source: &VersionSource,
+        piece: &StridedCopy,
+    ) -> Option<Bytes> {
+        let pack = |bytes: &mut [u8]| source.read(|contents| piece.run(contents, bytes));
         let length = piece.bytes() as usize;
         loop {
             if self.is_over(keeper) {
@@ -220,5 +278,72 @@ impl KeeperDriver {
                 return Some(bytes);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use exoskel_redist::{
+        AxisSharing, ElementType, IndexSet, IndexSets, Layout, Mapping, MemoryOrder, PlanSide,
+        RedistributionPlan,
+    };
+    use exoskel_transfer::PIECE_BYTES_MAX;
+
+    use super::*;
+    use crate::keeper::KeptMemory;
+
+    /// Aim: nobody can keep a keeper's threads waiting to write by not saying that it has read: they would never hear of anything else.
+    #[test]
+    fn what_is_lent_keeps_nobody_from_writing() {
+        let memory = KeptMemory::new(8).unwrap();
+        let lent = memory.to_lend.lend().unwrap();
+        let mapped = Arc::clone(&memory.mapped);
+        let (said, written) = channel();
+        std::thread::spawn(move || {
+            mapped.write(|contents| contents.fill(7));
+            said.send(()).unwrap();
+        });
+        written.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!(lent.as_ref(), [7; 8]);
+    }
+
+    /// Aim: no piece is sent as a crowd of slices, which would take far more memory than its bytes. Method: a process wants as much in a row as
+    /// a piece has, and behind that every other element.
+    #[test]
+    fn only_pieces_of_long_stretches_are_sent_from_where_they_lie() {
+        const IN_A_ROW: u64 = PIECE_BYTES_MAX / 8;
+        let made = |sharing| {
+            let (element, order) = (ElementType::FLOAT64, MemoryOrder::C);
+            let shape = [3 * IN_A_ROW];
+            Layout::new(&shape, element, vec![sharing], &[1], &[0], order).unwrap()
+        };
+        let wanted = (0..IN_A_ROW).chain((IN_A_ROW..3 * IN_A_ROW).step_by(2));
+        let wanted = IndexSets::of_all(vec![IndexSet::new(wanted).unwrap()]);
+        let (from, to) = (made(AxisSharing::Whole), made(AxisSharing::Indices(wanted)));
+        let mapping = Mapping::new(&from, &to, None, None, None).unwrap();
+        let plan = RedistributionPlan::new(&from, &to, &mapping, PlanSide::Source, 0);
+        let message = plan.messages().next().unwrap();
+        let cut = StridedCopy::packing(message, &from.local_strides(0)).cut(PIECE_BYTES_MAX);
+        let bytes = 8 * 3 * IN_A_ROW;
+        let memory = KeptMemory::new(bytes).unwrap();
+        let lent = LentVersion {
+            contents: memory.to_lend.lend(),
+            pair: RankPair {
+                connection: 0,
+                source: 0,
+                target: 0,
+            },
+            is_whole: Arc::default(),
+            departed: Arc::new(DepartedVersions::new(Arc::new(WakeUp::new().unwrap()))),
+        };
+        let source = VersionSource::Lent(Bytes::from_owner(lent), Arc::default());
+        let slices = (0..cut.count()).map(|number| source.lying(&cut.piece(number)));
+        let slices: Vec<Option<usize>> = slices.map(|some| Some(some?.len())).collect();
+        assert_eq!(slices, [Some(1), None]);
     }
 }

@@ -33,6 +33,8 @@ use crate::links::{
 use crate::listening::ListenError;
 
 mod losses;
+#[cfg(test)]
+mod tests;
 
 const JOIN: &str = "join";
 const STAY: &str = "stay";
@@ -297,7 +299,11 @@ impl OtherHosts {
             keeper: lost,
             why: given_up.why.clone(),
         });
-        self.give_up(lost, given_up);
+        self.give_up(lost, given_up.clone());
+        if let Some(other) = self.keepers.get_mut(&lost) {
+            // This host may have seen it before, when it didn't know yet what was lost first.
+            other.lost = Some(given_up);
+        }
         for keeper in self.keepers.values().filter(|keeper| keeper.lost.is_none()) {
             // As above.
             let _ = self.node.post(keeper.words, WORD, word.clone());
@@ -670,6 +676,7 @@ impl KeeperDriver {
                     if let Some(others) = &mut inside.others {
                         others.give_up(keeper, GivenUp::alone(&why));
                     }
+                    inside.keeper.sends_no_more(keeper);
                 }
             },
             INDICES => self.take_indices(inside, name, read(&call.head)?)?,

@@ -26,7 +26,10 @@ impl Coupler {
             let its = program.present.iter().filter(|(_, its)| **its == keeper);
             its.map(|(rank, _)| (name.clone(), *rank))
         });
-        for (program, rank) in its.collect::<Vec<_>>() {
+        let is_gone = |place: &(String, u32)| self.gone.contains_key(place);
+        let (left, lost): (Vec<_>, Vec<_>) = its.partition(is_gone);
+        // What has left is lost by the first loss too: that of one that was there, if there is one.
+        for (program, rank) in lost.into_iter().chain(left) {
             let loss = Loss {
                 program: program.clone(),
                 rank,
@@ -34,7 +37,10 @@ impl Coupler {
             };
             match self.gone.get(&(program.clone(), rank)).cloned() {
                 // Whoever still needs something of it is told; for all others it went as it did.
-                Some(gone) => self.tell_gone(gone.without_keeper(loss)),
+                Some(gone) => {
+                    let loss = self.first_lost.clone().unwrap_or(loss);
+                    self.tell_gone(gone.without_keeper(loss));
+                }
                 None => self.lose(GoneMember {
                     program,
                     rank,

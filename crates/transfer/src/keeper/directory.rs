@@ -71,8 +71,6 @@ struct IndexDirectory {
     has_answered: bool,
     /// What the members here need, when all of it is known.
     known: Option<(Layout, Layout)>,
-    /// As many as other keepers have said.
-    runs: usize,
 }
 
 #[derive(Debug)]
@@ -93,6 +91,10 @@ struct HeardSets {
     source: IndexParts,
     target: IndexParts,
     is_whole: bool,
+    /// As many as count for it.
+    runs: usize,
+    /// Why it can't be taken, if it can't. Said when it is known that the keeper takes part.
+    wrong: Option<String>,
 }
 
 /// All that it takes to begin.
@@ -105,18 +107,42 @@ pub(super) struct KnownConnection {
 }
 
 impl HeardSets {
-    fn take(&mut self, end: ArrayEnd, part: &IndexPart) -> Result<usize, String> {
-        match end {
+    fn take(&mut self, end: ArrayEnd, part: &IndexPart) {
+        let taken = match end {
             ArrayEnd::Source => self.source.take(part),
             ArrayEnd::Target => self.target.take(part),
+        };
+        match taken {
+            Ok(count) => self.runs += count,
+            Err(reason) => self.refuse(reason),
         }
+    }
+
+    fn refuse(&mut self, reason: String) {
+        self.wrong.get_or_insert(reason);
     }
 }
 
 /// Runs of sets, by axes and processes, with the lengths of the sets.
 type RunsOfSets = BTreeMap<(usize, u32), (u64, Vec<IndexRun>)>;
 
+impl IndexDirectory {
+    fn heard(&self) -> impl Iterator<Item = &HeardSets> {
+        self.own.values().chain(self.met.values())
+    }
+
+    fn wrong(&self) -> Option<String> {
+        self.heard().find_map(|heard| heard.wrong.clone())
+    }
+}
+
 impl IndexDirectories {
+    /// As many runs as have been said and not been put together.
+    fn runs(&self) -> usize {
+        let heard = self.open.values().flat_map(IndexDirectory::heard);
+        heard.map(|heard| heard.runs).sum()
+    }
+
     /// Whether a directory of which a keeper has a share is open.
     pub(super) fn are_with(&self, keeper: KeeperId) -> bool {
         let mut coupled = self.open.values().filter_map(|open| open.coupled.as_ref());
@@ -203,7 +229,12 @@ impl Keeper {
             share: share(own),
         };
         if !self.directories.over.contains(&connection) {
-            self.directories.open.entry(connection).or_default().coupled = Some(coupled);
+            let open = self.directories.open.entry(connection).or_default();
+            // Others have nothing to say.
+            let takes_part = |keeper: &KeeperId| coupled.keepers.contains(keeper);
+            open.own.retain(|keeper, _| takes_part(keeper));
+            open.met.retain(|keeper, _| takes_part(keeper));
+            open.coupled = Some(coupled);
         }
         self.go_on_with(connection);
         self.report_unreachable();
@@ -251,30 +282,25 @@ impl Keeper {
         if self.directories.over.contains(&connection) {
             return;
         }
+        let runs = self.directories.runs();
         let open = self.directories.open.entry(connection).or_default();
-        let taken = match word {
-            IndexWord::Own { end, part } => open.own.entry(keeper).or_default().take(end, &part),
-            IndexWord::Met { end, part } => open.met.entry(keeper).or_default().take(end, &part),
-            IndexWord::AllOwn => {
-                open.own.entry(keeper).or_default().is_whole = true;
-                Ok(0)
-            }
-            IndexWord::AllMet => {
-                open.met.entry(keeper).or_default().is_whole = true;
-                Ok(0)
-            }
-        };
-        match taken {
-            Ok(count) => open.runs += count,
-            Err(reason) => return self.abandon(connection, &reason),
+        let coupled = open.coupled.as_ref();
+        if coupled.is_some_and(|coupled| !coupled.keepers.contains(&keeper)) {
+            return;
         }
-        let open = self.directories.open.values();
-        let runs: usize = open.map(|open| open.runs).sum();
-        if runs > INDEX_RUNS_OF_KEEPER_MAX {
-            let reason = format!(
-                "got index sets of {runs} runs from other hosts, expected at most {INDEX_RUNS_OF_KEEPER_MAX}"
-            );
-            self.abandon(connection, &reason);
+        let heard = match word {
+            IndexWord::Own { .. } | IndexWord::AllOwn => &mut open.own,
+            IndexWord::Met { .. } | IndexWord::AllMet => &mut open.met,
+        };
+        let heard = heard.entry(keeper).or_default();
+        match word {
+            IndexWord::AllOwn | IndexWord::AllMet => heard.is_whole = true,
+            IndexWord::Own { .. } | IndexWord::Met { .. } if runs > INDEX_RUNS_OF_KEEPER_MAX => {
+                heard.refuse(format!(
+                    "got index sets of {runs} runs from other hosts, expected at most {INDEX_RUNS_OF_KEEPER_MAX}"
+                ));
+            }
+            IndexWord::Own { end, part } | IndexWord::Met { end, part } => heard.take(end, &part),
         }
     }
 
@@ -304,6 +330,9 @@ impl Keeper {
         let Some(open) = self.directories.open.get_mut(&connection) else {
             return;
         };
+        if let Some(reason) = open.wrong() {
+            return self.abandon(connection, &reason);
+        }
         let are_whole = |heard: &BTreeMap<KeeperId, HeardSets>| {
             let mut keepers = coupled.keepers.iter();
             keepers.all(|keeper| heard.get(keeper).is_some_and(|heard| heard.is_whole))
@@ -323,6 +352,10 @@ impl Keeper {
         let Some(open) = self.directories.open.get_mut(&connection) else {
             return;
         };
+        // What this keeper has answered to itself counts as well.
+        if let Some(reason) = open.wrong() {
+            return self.abandon(connection, &reason);
+        }
         if open.known.is_none() && are_whole(&open.met) {
             match coupled.known(std::mem::take(&mut open.met)) {
                 Ok(known) => {

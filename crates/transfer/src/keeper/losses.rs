@@ -69,6 +69,7 @@ impl Keeper {
         for (keeper, why) in self.unreachable.clone() {
             self.keeper_lost(keeper, &why);
         }
+        self.take_told();
     }
 
     /// Who is here may go on with what it has; nobody else can come.
@@ -96,16 +97,27 @@ impl Keeper {
         gone
     }
 
-    /// A keeper says that one of its own members is gone, for want of a coupler.
+    /// A keeper says that one of its own members is gone, for want of a coupler. As long as ours is there, its word counts, which names one first
+    /// loss for all.
     pub fn told_gone(&mut self, keeper: KeeperId, gone: GoneMember) {
         let place = (gone.program.clone(), gone.rank);
         if !self.coupling.programs().contains_key(&place.0) {
             return;
         }
+        let mut gone = gone.by_itself();
+        if self.coupler_lost.is_none() {
+            let told = self.told.entry(keeper).or_default();
+            if told.len() < MEMBERS_OF_KEEPER_MAX {
+                told.entry(place).or_insert(gone);
+            }
+            return;
+        }
+        if !self.pairs.has(keeper, &place, &self.coupling) {
+            return;
+        }
         if let Some(known) = self.gone.get(&place).cloned() {
             let mut names = known.exported.keys();
-            let has_less = names.any(|name| !gone.exported.contains_key(name));
-            if has_less && self.pairs.has(keeper, &place, &self.coupling) {
+            if names.any(|name| !gone.exported.contains_key(name)) {
                 let loss = Loss {
                     program: place.0,
                     rank: place.1,
@@ -116,27 +128,27 @@ impl Keeper {
             }
             return;
         }
-        let mut gone = gone.by_itself();
         gone.exported.retain(|name, _| {
             let (program, name) = (place.0.clone(), name.clone());
             let array = Variable { program, name };
             self.coupling.connections_of(&array).next().is_some()
         });
-        if self.pairs.has(keeper, &place, &self.coupling) {
-            return self.lose(gone);
-        }
-        let told = self.told.entry(keeper).or_default();
-        if told.len() < MEMBERS_OF_KEEPER_MAX {
-            told.entry(place).or_insert(gone);
-        }
+        self.lose(gone);
     }
 
-    /// Takes what was said of processes before we knew whose they are.
-    pub(super) fn take_told(&mut self) {
+    /// Takes what was said of processes while the coupler was there.
+    fn take_told(&mut self) {
         for (keeper, told) in std::mem::take(&mut self.told) {
             for gone in told.into_values() {
                 self.told_gone(keeper, gone);
             }
+        }
+    }
+
+    /// Nothing goes to a keeper any more. Nobody waits until it has confirmed what is on its way.
+    pub fn sends_no_more(&mut self, keeper: KeeperId) {
+        for pair in self.pairs.under_way_to(keeper) {
+            self.not_departed(pair);
         }
     }
 
@@ -193,7 +205,8 @@ impl Keeper {
         let place = (gone.program.clone(), gone.rank);
         // The coupler would name the first one for all who follow.
         if let Some(first) = self.given_up.clone() {
-            gone.loss = gone.loss.map(|_| first);
+            gone.loss = gone.loss.map(|_| first.clone());
+            gone.lost_since = gone.lost_since.map(|_| first);
         }
         if self.gone.get(&place) == Some(&gone) {
             return;

@@ -132,6 +132,7 @@ impl Inside {
         if others.has_ended || !others.give_up(keeper, GivenUp::alone(why)) {
             return;
         }
+        self.keeper.sends_no_more(keeper);
         match &mut self.coupler {
             Some(coupler) => coupler.keeper_lost(keeper, why),
             None => self.keeper.keeper_unreachable(keeper, why),
