@@ -145,6 +145,47 @@ def test_programs_have_exit_codes_and_ends_of_what_they_say(job: Job) -> None:
         assert row.memory_bytes > 1 << 20
 
 
+def test_programs_that_do_not_join_know_their_rank(job: Job) -> None:
+    started = job.start(["sh", "-c", "echo $EXOSKEL_RANK of $EXOSKEL_SIZE >&2"], count=2)
+    started.wait(SECONDS)
+    said = [row.stderr.strip() for row in job.summary().processes]
+    assert said == ["0 of 2", "1 of 2"]
+
+
+def die(here: JobNode) -> None:
+    @here.process.handler
+    def last() -> None:
+        os._exit(7)
+
+
+def test_what_is_asked_of_a_process_that_dies_says_so(job: Job) -> None:
+    [process] = job.start(die).result(timeout=SECONDS)
+    with pytest.raises(ProcessEndedError, match="has ended with exit code 7") as caught:
+        process.request("last").result(SECONDS)
+    assert caught.value.exit_code == 7
+    with pytest.raises(ProcessEndedError, match="has ended with exit code 7"):
+        process.request("last")
+
+
+def wait_in_a_handler(here: JobNode) -> None:
+    has_come = threading.Event()
+
+    @here.process.handler
+    def come() -> None:
+        has_come.set()
+
+    @here.process.handler
+    def waited() -> bool:
+        return has_come.wait(SECONDS)
+
+    here.peers[1 - here.rank].post("come")
+
+
+def test_handlers_can_wait_for_each_other_on_several_threads(job: Job) -> None:
+    pair = job.start(wait_in_a_handler, count=2, threads=2).result(timeout=SECONDS)
+    assert [one.request("waited").result(SECONDS) for one in pair] == [True, True]
+
+
 def test_a_program_joins_by_itself(job: Job) -> None:
     program = textwrap.dedent(
         """
@@ -248,7 +289,7 @@ def test_a_zygote_that_is_killed_takes_its_processes_with_it() -> None:
         assert eventually(lambda: all(gone(process) for process in running))
 
 
-def test_nothing_is_left_of_a_creator_that_is_killed() -> None:
+def test_nothing_is_left_of_a_creator_that_is_killed(tmp_path: Path) -> None:
     program = textwrap.dedent(
         """
         import exoskel
@@ -257,11 +298,20 @@ def test_nothing_is_left_of_a_creator_that_is_killed() -> None:
         job.start(["sleep", "600"]).result()
         """
     )
-    with subprocess.Popen([sys.executable, "-c", program]) as creator:
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as creator:
         assert eventually(lambda: len(processes_of(creator.pid)) == 9)
         running = processes_of(creator.pid)
         creator.kill()
+        assert creator.stderr is not None
+        # All that has it has ended.
+        assert creator.stderr.read() == ""
     assert eventually(lambda: all(gone(process) for process in running))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_process_of_another_job_is_nobody_here() -> None:

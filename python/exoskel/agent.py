@@ -10,6 +10,7 @@ import base64
 import contextlib
 import importlib
 import json
+import logging
 import math
 import os
 import pickle
@@ -28,7 +29,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import __version__, _core, links
-from .process_zygote import ProcessEnd, ProcessStart, ProcessZygote
+from .errors import LinkError
+from .process_zygote import RANK, SIZE, ProcessEnd, ProcessStart, ProcessZygote
 
 if TYPE_CHECKING:
     import io
@@ -95,6 +97,8 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._selector.register(zygote.control, selectors.EVENT_READ, self._hear_zygote)
         self._selector.register(self._woken, selectors.EVENT_READ, self._do_asked)
+        # Its channel has ended.
+        self.is_cut_off = False
         # When those that still run are killed, once the job ends.
         self._deadline: float | None = None
         self._creator: Any = None
@@ -161,7 +165,8 @@ class Agent:
         words, directory = tuple(what["words"]), what["directory"]
         for number, rank in zip(numbers, ranks, strict=True):
             listen = [f"unix:{self._folder / str(number)}", *self._listen]
-            start = ProcessStart(number, words, directory, what["environment"])
+            said = {RANK: str(rank), SIZE: str(told["size"]), **what["environment"]}
+            start = ProcessStart(number, words, directory, said)
             told_each = {**told, "rank": rank, "listen": listen}
             self._start(start, told_each, self._groups.setdefault(group, _Group()))
 
@@ -397,8 +402,14 @@ def main(incoming: io.RawIOBase, outgoing: io.RawIOBase) -> int:
             threading.Thread(target=_follow, args=[incoming, agent], daemon=True).start()
             agent.serve(creator, root)
             zygote.close()
+            # What was to be said to a creator that has gone is nobody's.
+            logging.getLogger("exoskel.links").setLevel(logging.CRITICAL)
+    except LinkError:
+        if not agent.is_cut_off:
+            raise
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        for one in (folder, *told["folders"]):
+            shutil.rmtree(one, ignore_errors=True)
     return 0
 
 
@@ -407,6 +418,7 @@ def _follow(channel: io.RawIOBase, agent: Agent) -> None:
     with contextlib.suppress(OSError):
         while channel.read(_READ_BYTES):
             pass
+    agent.is_cut_off = True
     agent.ask(agent.end)
 
 

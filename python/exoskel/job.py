@@ -45,6 +45,8 @@ _AGENT_SECONDS = 60.0
 _END_SECONDS = 10.0
 # How long a link that has lost its connection waits for another one.
 _PATIENCE_SECONDS = 10.0
+# By how much news of an end may come after the end of a link.
+_NEWS_SECONDS = 1.0
 # What a program has open besides.
 _DESCRIPTORS_BESIDE = 512
 # What is said of processes whose agent has gone.
@@ -254,8 +256,8 @@ class JobSummary:
                 one.host,
                 one.program,
                 one.state,
-                f"{one.seconds:.2f}",
-                f"{one.memory_bytes / 2**20:.1f}",
+                f"{one.seconds:.2f}" if one.has_ended else "-",
+                f"{one.memory_bytes / 2**20:.1f}" if one.has_ended else "-",
             )
             for one in self.processes
         ]
@@ -300,6 +302,34 @@ class _Record:
     stderr: str = ""
 
 
+class _ProcessBinding(links.Binding):
+    """The link to a process: what comes to nothing because the process has ended says so."""
+
+    def __init__(
+        self, node: links.Node, startpoint: links.Startpoint, state: _JobState, record: _Record
+    ) -> None:
+        super().__init__(node, startpoint)
+        self._state = state
+        self._record = record
+
+    def request(self, handler: str, /, *arguments: Any, **keywords: Any) -> links.Reply:
+        try:
+            return super().request(handler, *arguments, **keywords)
+        except LinkError as error:
+            raise self._explained(error) from None
+
+    def post(self, handler: str, /, *arguments: Any, **keywords: Any) -> None:
+        try:
+            super().post(handler, *arguments, **keywords)
+        except LinkError as error:
+            raise self._explained(error) from None
+
+    def _explained(self, error: Exception) -> Exception:
+        if isinstance(error, LinkError) and self._state.has_ended_soon(self._record):
+            return _ended(self._record)
+        return error
+
+
 class _Group:
     """Processes that were started together. When all are there, or have ended, they learn of each other."""
 
@@ -340,6 +370,7 @@ class Job:
         count: int = 1,
         *,
         arguments: Sequence[Any] = (),
+        threads: int = 1,
         cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Processes:
@@ -354,6 +385,8 @@ class Job:
             How many.
         arguments : sequence
             What the function gets besides.
+        threads : int
+            How many calls each process handles at the same time. A handler that waits for what another one does needs more than one.
         cwd : path, optional
             Where the processes begin; where this process is, if not given.
         env : mapping, optional
@@ -370,11 +403,13 @@ class Job:
             raise ValueError(
                 f"got count={count!r}, expected a whole number from 1 to {PROCESSES_MAX}"
             )
+        if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 256:
+            raise ValueError(f"got threads={threads!r}, expected a whole number from 1 to 256")
         words, contents, program = _to_be_run(what, arguments)
         environment = {str(name): str(value) for name, value in (env or {}).items()}
         directory = os.fspath(cwd) if cwd is not None else os.getcwd()
         start = {"words": words, "directory": directory, "environment": environment}
-        return self._state.start(count, start, contents, program)
+        return self._state.start(count, start, {"contents": contents, "threads": threads}, program)
 
     def summary(self) -> JobSummary:
         """Return how all processes of the job stand or have ended, in the order in which they were asked for."""
@@ -487,6 +522,8 @@ class _JobState:
             "creator": self._for_agents,
             "listen": self._listen,
             "patience": self._patience,
+            # An agent of this machine outlives us, however we end.
+            "folders": [] if self._listen else [str(self._folder)],
         }
         with contextlib.suppress(OSError):
             channel.file.write(json.dumps(told).encode() + b"\n")
@@ -502,7 +539,9 @@ class _JobState:
         for record in its:
             self._end(record, None, 0.0, 0, _LOST)
 
-    def start(self, count: int, what: dict[str, Any], contents: bytes, program: str) -> Processes:
+    def start(
+        self, count: int, what: dict[str, Any], told: dict[str, Any], program: str
+    ) -> Processes:
         agents = list(self._agents.values())
         for agent in agents:
             if agent.is_lost:
@@ -519,7 +558,7 @@ class _JobState:
                 group.records.append(record)
                 self._next += 1
         self._allow_descriptors()
-        told = {"size": count, "contents": contents, "patience": self._patience}
+        told |= {"size": count, "patience": self._patience}
         for agent in agents:
             its = [record for record in group.records if record.agent is agent]
             if its and agent.binding is not None:
@@ -643,8 +682,14 @@ class _JobState:
             if record.has_ended or record.startpoint is None or self._node is None:
                 raise _ended(record)
             if record.binding is None:
-                record.binding = self._node.bind(record.startpoint)
+                startpoint = as_startpoint(record.startpoint)
+                record.binding = _ProcessBinding(self._node, startpoint, self, record)
             return record.binding
+
+    def has_ended_soon(self, record: _Record) -> bool:
+        """Whether a process has ended; its links may say so before its agent does."""
+        with self._changed:
+            return self._changed.wait_for(lambda: record.has_ended, _NEWS_SECONDS)
 
     def wait_for_end(self, records: Iterable[_Record], timeout: float | None) -> None:
         records = list(records)

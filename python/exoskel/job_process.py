@@ -180,7 +180,7 @@ class JobNode(links.Node):
     ) -> None:
         super().__init__(credential, listen=told["listen"], live=False, patience=told["patience"])
         self.rank, self.size = told["rank"], told["size"]
-        self.process = self.endpoint(ENDPOINT)
+        self.process = self.endpoint(ENDPOINT, threads=told["threads"])
         self._context = context
         self._siblings = Siblings(self, self.size)
         self._is_ready = False

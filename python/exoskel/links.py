@@ -175,7 +175,7 @@ class Reply:
         try:
             answer = self._wait(limit)
         except (ExoskelError, ValueError) as error:
-            self._outcome = (False, error)
+            self._outcome = (False, self._owner._explained(error))
         else:
             if answer is not None:
                 is_reply, value = answer
@@ -399,6 +399,10 @@ class Binding:
     def close(self) -> None:
         """End the link. What waits for an answer gets a `LinkError`; what was posted still goes."""
         self._finalizer()
+
+    def _explained(self, error: Exception) -> Exception:
+        """Return what a request that came to nothing raises."""
+        return error
 
     def _check_open(self) -> None:
         if not self._finalizer.alive:

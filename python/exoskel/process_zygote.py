@@ -26,10 +26,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["CONTEXT", "ProcessEnd", "ProcessStart", "ProcessZygote", "Started"]
+__all__ = ["CONTEXT", "RANK", "SIZE", "ProcessEnd", "ProcessStart", "ProcessZygote", "Started"]
 
 # In the environment of a process: the number of the socket over which its agent tells it who it is.
 CONTEXT = "EXOSKEL_PROCESS_FD"
+# Which of those that were started together it is, and how many these are, for programs that don't join.
+RANK, SIZE = "EXOSKEL_RANK", "EXOSKEL_SIZE"
 # Where a process has that socket; 0, 1 and 2 are what programs expect there.
 _CONTEXT_FD = 3
 # Longer than the arguments and the environment of any process that this is for; the kernel's limit of arguments is 2 MiB.
