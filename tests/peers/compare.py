@@ -1,4 +1,4 @@
-"""Our verdicts on the vectors of grid identity, beside those of OpenSSL and libvomsapi; every authority of the IGTF; other programs' caches and replay; MPI under our tracer and in couplings.
+"""Our verdicts on the vectors of grid identity, beside those of OpenSSL and libvomsapi; every authority of the IGTF; other programs' caches and replay; MPI under our tracer and in couplings; jobs over OpenSSH.
 
 `make test-peers` runs this. Each difference in a verdict must stand in a table of `docs/identity-peers.md`, and each row of a table must be
 a difference that is still there. Peers come from Debian's packages, which root gets installed, or from PyPI; where that can't be, this
@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.peers import caches, couplings, simgrid, tracer
+from tests.peers import caches, couplings, jobs, simgrid, tracer
 from tests.peers.peer import ROOT, Peer, install, install_wheels, run
 
 VECTORS = ROOT / "vectors" / "identity"
@@ -266,6 +266,7 @@ PEERS = [
     simgrid.SIMGRID,
     *tracer.TRACERS,
     *couplings.COUPLINGS,
+    *jobs.JOBS,
 ]
 
 
