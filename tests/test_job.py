@@ -346,11 +346,30 @@ def test_who_was_started_by_no_job_is_told_so() -> None:
         links.init()
 
 
+def test_a_job_begins_without_hosts_that_cannot_be_reached(
+    ssh: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    launch = Ssh(["down", "lab1", "mute"], python=sys.executable, command=ssh)
+    with Job(launch, min=1, timeout=10.0) as job:
+        ranks = job.start(add_norm, count=2, cwd="/tmp").result(timeout=SECONDS)
+        assert [rank.host for rank in ranks] == ["lab1", "lab1"]
+    assert "down has ended before it was there" in caplog.text
+    assert "mute is not there in time; the job goes on without this host" in caplog.text
+    with pytest.raises(ProcessEndedError, match="down has ended"):
+        Job(launch, min=2, timeout=3.0)
+    with pytest.raises(TimeoutError, match="the agent of mute is not there in time"):
+        Job(Ssh(["mute"], python=sys.executable, command=ssh), timeout=0.5)
+    with pytest.raises(ValueError, match="got min=0, expected a whole number from 1"):
+        Job(launch, min=0)
+
+
 SSH = """#!/bin/sh
 # Each host is a shell of this machine; "down" is one that doesn't answer.
 if [ "$1" = down ]; then
     echo "ssh: connect to host down port 22: Connection refused" >&2
     exit 255
+elif [ "$1" = mute ]; then
+    exec sleep 600
 elif [ "$1" = chatty ]; then
     echo "welcome"
 fi

@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import logging
 import os
 import pickle
 import resource
+import select
 import shutil
 import signal
 import sys
@@ -26,6 +28,7 @@ from .errors import LinkError, ProcessEndedError, VersionError
 from .job_process import VALUE
 from .launchers import Launcher, Local, own_host
 from .link_arguments import as_startpoint
+from .link_waiting import bounded_seconds
 from .peer_text import one_line
 
 if TYPE_CHECKING:
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Job", "JobSummary", "Process", "ProcessSummary", "Processes"]
 
+_log = logging.getLogger("exoskel.links")
 # Of one job: numbers of processes are never used again in it.
 PROCESSES_MAX = 100_000
 # How long an agent may take to be there.
@@ -51,6 +55,8 @@ _NEWS_SECONDS = 1.0
 _DESCRIPTORS_BESIDE = 512
 # What is said of processes whose agent has gone.
 _LOST = "it was lost with what starts the processes of its host"
+# And one that is not there in time.
+_ABSENT_END_SECONDS = 0.5
 # The number of the job's creator.
 _CREATOR = 0
 # What an agent says of its key fits into less.
@@ -349,6 +355,8 @@ class Job:
     ----------
     launch : Local or Ssh, optional
         How processes come to hosts: those of this machine, if not given.
+    min : int, optional
+        With how many hosts the job begins, if others can't be reached; all of them, if not given.
     timeout : float
         How many seconds the hosts' agents may take to be there.
 
@@ -360,8 +368,17 @@ class Job:
         If an agent is not there in time.
     """
 
-    def __init__(self, launch: Launcher | None = None, *, timeout: float = _AGENT_SECONDS) -> None:
-        self._state = _JobState(Local() if launch is None else launch, timeout)
+    def __init__(
+        self,
+        launch: Launcher | None = None,
+        *,
+        min: int | None = None,
+        timeout: float = _AGENT_SECONDS,
+    ) -> None:
+        if min is not None and (isinstance(min, bool) or not isinstance(min, int) or min < 1):
+            raise ValueError(f"got min={min!r}, expected a whole number from 1")
+        limit = bounded_seconds(timeout)
+        self._state = _JobState(Local() if launch is None else launch, min, limit)
         self._finalizer = weakref.finalize(self, self._state.close)
 
     def start(
@@ -439,7 +456,7 @@ class Job:
 class _JobState:
     """What a job is made of. It doesn't know the `Job`, which ends it when nobody holds it any more."""
 
-    def __init__(self, launcher: Launcher, timeout: float) -> None:
+    def __init__(self, launcher: Launcher, hosts_min: int | None, timeout: float) -> None:
         self._authority = _core.JobAuthority()
         self.job = self._authority.job
         self._changed = threading.Condition()
@@ -455,7 +472,7 @@ class _JobState:
         self._patience = _PATIENCE_SECONDS
         try:
             self._node = self._made_node()
-            self._launch(launcher, time.monotonic() + timeout)
+            self._launch(launcher, hosts_min, time.monotonic() + timeout)
         except BaseException:
             self.close()
             raise
@@ -475,12 +492,22 @@ class _JobState:
         self._for_agents = agents.startpoint(to="*").text()
         return node
 
-    def _launch(self, launcher: Launcher, deadline: float) -> None:
+    def _launch(self, launcher: Launcher, hosts_min: int | None, deadline: float) -> None:
         for channel in launcher.launch():
             number, self._next = self._next, self._next + 1
             self._agents[number] = _Agent(channel.host, number, channel)
-        for agent in self._agents.values():
-            self._let_in(agent)
+        unreachable: list[Exception] = []
+        for agent in list(self._agents.values()):
+            try:
+                self._let_in(agent, deadline)
+            except (ProcessEndedError, TimeoutError) as error:
+                unreachable.append(error)
+                agent.channel.close(_ABSENT_END_SECONDS)
+                del self._agents[agent.number]
+        if unreachable and len(self._agents) < (hosts_min or len(self._agents) + 1):
+            raise unreachable[0]
+        for reason in unreachable:
+            _log.warning("%s; the job goes on without this host", reason)
         with self._changed:
             self._changed.wait_for(
                 lambda: all(agent.binding is not None for agent in self._agents.values()),
@@ -494,10 +521,10 @@ class _JobState:
             agent.watcher = threading.Thread(target=self._watch, args=[agent], name=name)
             agent.watcher.start()
 
-    def _let_in(self, agent: _Agent) -> None:
+    def _let_in(self, agent: _Agent, deadline: float) -> None:
         """Sign the key of an agent, and tell it where we are."""
         channel = agent.channel
-        line = channel.file.readline(_LINE_BYTES_MAX)
+        line = _line(agent, deadline)
         if not line:
             how = channel.close()
             raise ProcessEndedError(
@@ -817,6 +844,21 @@ def _code_of(record: _Record) -> int:
     if record.code is None:
         raise _ended(record)
     return record.code
+
+
+def _line(agent: _Agent, deadline: float) -> bytes:
+    """Return the first line of an agent, with all that came with it; nothing if it has ended."""
+    said = b""
+    while b"\n" not in said and len(said) < _LINE_BYTES_MAX:
+        left = max(0.0, deadline - time.monotonic())
+        ready, _, _ = select.select([agent.channel.file], [], [], left)
+        if not ready:
+            raise TimeoutError(f"the agent of {agent.host} is not there in time")
+        part = agent.channel.file.read(_LINE_BYTES_MAX)
+        if not part:
+            return b""
+        said += part
+    return said
 
 
 def _ended(record: _Record) -> ProcessEndedError:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["AgentChannel", "Launcher", "Local", "Ssh", "host_name", "own_host"]
 
 # How long an agent may take to end what it has started.
-_END_SECONDS = 10.0
+END_SECONDS = 10.0
 # Of what an agent says, so many lines are kept.
 _LINES_MAX = 20
 
@@ -34,7 +34,7 @@ class AgentChannel(Protocol):
     host: str
     file: io.RawIOBase
 
-    def close(self) -> str:
+    def close(self, patience: float = END_SECONDS) -> str:
         """End the agent and all that it has started, and wait for that. Return how it has ended, and what it has said last."""
 
 
@@ -139,12 +139,12 @@ class _StartedAgent:
         self._reader = threading.Thread(target=self._read, name=f"exoskel-agent-{host}")
         self._reader.start()
 
-    def close(self) -> str:
+    def close(self, patience: float = END_SECONDS) -> str:
         # Who reads it sees its end.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         try:
-            code = self._process.wait(_END_SECONDS)
+            code = self._process.wait(patience)
         except subprocess.TimeoutExpired:
             # Its zygote and their processes end with it.
             self._process.kill()
