@@ -45,7 +45,8 @@ if TYPE_CHECKING:
         WorkerLostError,
     )
     from .executor import Executor
-    from .job import Job, JobSummary, Process, Processes, ProcessSummary
+    from .job import Job, Process, Processes
+    from .job_summary import JobSummary, ProcessSummary
     from .launchers import Local, Ssh
     from .manager import Manager
     from .member import Member, SharedArray
@@ -122,7 +123,7 @@ _HOMES = {
     "Executor": "executor",
     "Farm": "skeletons",
     "Job": "job",
-    "JobSummary": "job",
+    "JobSummary": "job_summary",
     "KeySummary": "summary",
     "Indices": "redistribution",
     "Layout": "redistribution",
@@ -134,7 +135,7 @@ _HOMES = {
     "PlannedMessage": "redistribution",
     "Pool": "pool",
     "Process": "job",
-    "ProcessSummary": "job",
+    "ProcessSummary": "job_summary",
     "Processes": "job",
     "RedistributionPlan": "redistribution",
     "RemoteTraceback": "errors",
