@@ -9,9 +9,13 @@ import sys
 import textwrap
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.processes import eventually, gone
+
+from exoskel.cli.couple import _Quiet
 
 # In place of mpiexec: so many processes of a script, each with its rank.
 STARTER = """
@@ -232,7 +236,7 @@ def test_who_waits_to_write_what_nobody_reads_is_said(tmp_path: Path) -> None:
         + "".join(f'[[connection]]\nfrom = "{a}.given"\nto = "{b}.taken"\n' for a, b in ends)
     )
     with quick_to_complain(file) as running:
-        waits = "ranks 0, 1 of atmosphere wait until version 1 of atmosphere.given is taken: rank 0 of ocean has taken none\n"
+        waits = "ranks 0, 1 of atmosphere wait until version 1 of atmosphere.given is taken into ocean.taken: rank 0 of ocean has taken none\n"
         assert says(running, re.escape(waits))
         running.send_signal(signal.SIGINT)
         error = running.communicate(timeout=120)[1]
@@ -276,6 +280,10 @@ def test_ctrl_c_and_its_like_end_all_processes(tmp_path: Path, number: signal.Si
     [
         ("[program.a]\n", r"got no command for a, expected command = in \[program\.a\]"),
         ("[program.a]\ncommand = 'nothing-here-1'\n", "can't start a: .*nothing-here-1"),
+        (
+            "[program.a]\ncommand = 'python-nothing-1 a.py'\n",
+            r"can't start a: there is no program 'python-nothing-1'\. Expected one that the PATH has, or a whole path \(this Python is /",
+        ),
         ("[program.a]\ncommand = ''\n", "can't start a: got no command"),
         ("[program.a]\nspeed = 1\n", r"climate\.toml: .*\n.*\n.*\n.*\nunknown field `speed`"),
         ("", "climate.toml: got no program"),
@@ -459,3 +467,31 @@ def test_who_waits_is_said_when_nothing_moves(tmp_path: Path) -> None:
         running.send_signal(signal.SIGINT)
         running.communicate(timeout=120)
     assert running.returncode == 130
+
+
+def test_how_long_nothing_has_moved_is_true(capsys: pytest.CaptureFixture[str]) -> None:
+    """Aim: it is said when that time is over, not at the second look, and begins anew with each line. Method: a clock that the test sets."""
+    now = 0.0
+    seen: dict[str, Any] = {"connections": [{"versions": 0, "missing": None}], "waits": []}
+    programs: Any = SimpleNamespace(lines=0)
+    quiet = _Quiet(lambda: seen, programs, lambda: now)
+
+    def said_after(seconds: float) -> str:
+        nonlocal now
+        end = now + seconds
+        while now < end:
+            now += 0.05
+            quiet()
+        return capsys.readouterr().err
+
+    assert said_after(25) == ""
+    seen = {**seen, "waits": [{"text": "rank 0 of ocean waits"}]}
+    assert said_after(9.5) == ""
+    assert said_after(1.5) == "nothing has moved for 10 s:\nrank 0 of ocean waits\n"
+    programs.lines += 1
+    assert said_after(19.5) == ""
+    assert said_after(2) == "nothing has moved for 20 s:\nrank 0 of ocean waits\n"
+    # Before anybody can wait, it is said who has to come.
+    missing = "no process of ocean has attached"
+    seen = {"connections": [{"versions": 0, "missing": missing}] * 2, "waits": []}
+    assert said_after(43) == f"nothing has moved for 40 s:\n{missing}\n"

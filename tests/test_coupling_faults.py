@@ -292,7 +292,10 @@ def test_a_writer_that_leaves_without_its_array_has_left(
         read = atmosphere.array("sst", LAYOUT)
         ex.Member("ocean", keeper=tmp_path / "keeper").leave(error)
         kind, said = (
-            (ex.ProgramLeftError, r"has no version 1: rank 0 of ocean has left after version 0")
+            (
+                ex.ProgramLeftError,
+                r"has no version 1: rank 0 of ocean has left before it has described the array",
+            )
             if error is None
             else (ex.MemberLostError, r"rank 0 of ocean was lost \(ValueError: of a file\)")
         )
@@ -348,7 +351,7 @@ def test_who_waits_for_what_can_be_seen(keeper: Any, tmp_path: Path) -> None:
             said = "rank 0 of atmosphere waits for version 1 of ocean.sst: rank 0 of ocean has exported none"
             assert eventually(lambda: texts() == [said])
             giving = pool.submit(give)
-            said = "rank 0 of ocean waits until version 1 of ocean.sst is taken: rank 1 of atmosphere has taken none"
+            said = "rank 0 of ocean waits until version 1 of ocean.sst is taken into atmosphere.sst: rank 1 of atmosphere has taken none"
             assert eventually(lambda: texts() == [said])
             wait = keeper.report()["waits"][0]
             assert (wait["program"], wait["ranks"], wait["version"]) == ("ocean", [0], 1)

@@ -162,6 +162,8 @@ def test_grids_are_as_even_as_they_can_be() -> None:
         ("*", {"grid": (2,)}, "an axis that is whole"),
         ("cyclic", {"processes": 2, "halo": 1}, "one block"),
         ([[0, 9]], {"processes": 1}, "rising numbers from 0 to 8"),
+        ([[0, 5, 8]], {"processes": 1}, "got bounds of 2 blocks for 1 processes, expected a block"),
+        ([[0, 5, 8]], {"processes": 4}, "got bounds of 2 blocks for 4 processes, expected a block"),
         ("block", {"processes": 2, "order": "K"}, 'expected "C" or "F"'),
     ],
 )
@@ -313,3 +315,15 @@ def test_bounds_and_lists_of_indices_are_not_mistaken() -> None:
         alone.over(2, 1).local_shape(0)
     with pytest.raises(ValueError, match="got a layout for 2 processes, expected 3"):
         alone.over(3, 1)
+
+
+def test_parts_are_slices_as_numpy_has_them() -> None:
+    fine = ex.Layout((60, 40), "f8", ("block", "*"), processes=3)
+    coarse = ex.Layout((32, 20), "f8", ("*", "block"), processes=2)
+    planned = ex.plan(fine, coarse, select=np.s_[::2, :-1:2], into=np.s_[1:31])
+    assert (planned.select, planned.into) == ("[::2, :-1:2]", "[1:31]")
+    as_text = ex.plan(fine, coarse, select="[::2, :-1:2]", into="[1:31]")
+    assert planned.messages == as_text.messages
+    for wrong in (np.s_[::2, 3], [slice(2)], 3, np.s_[..., ::2]):
+        with pytest.raises(TypeError, match=r"got select=.*, expected slices, as .* or np\.s_"):
+            ex.plan(fine, coarse, select=wrong)  # type: ignore[arg-type]

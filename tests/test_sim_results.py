@@ -230,7 +230,9 @@ def test_a_scenario_comes_with_a_picture(
     other = tmp_path / "other"
     answer = run(capsys, "sim", "keycache", "--config", file, "--out", other)
     assert answer["files"] == [str(other / "card.csv")]
-    with pytest.raises(ModuleNotFoundError, match="expected it for pictures"):
+    with pytest.raises(
+        ModuleNotFoundError, match=r"expected it for pictures: pip install matplotlib$"
+    ):
         sim.Table([{"a": 1, "b": 2}]).plot("a", "b")
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
 from . import _core
-from .errors import ForkError
+from .errors import CouplingError, ForkError
 from .redistribution import Layout
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ class Member:
         If no keeper answers; the text says how one is started.
     CouplingError
         If the coupling has no such program, or somebody else has this rank.
+    ValueError
+        For a rank that isn't below the size; and if mpi4py knows of one process where the starter says that there are several.
 
     Examples
     --------
@@ -117,14 +119,16 @@ class Member:
         Raises
         ------
         CouplingError
-            If other processes of the program say something else.
+            If other processes of the program say something else, or this process has left.
         ValueError
             If `memory` isn't of the layout's shape and type, or is not in this process's own address space; and if it overlaps the memory of
-            another array, when versions are read into one of the two.
+            another array, when versions are read into one of the two, or if its own cells overlap, when versions are read into it.
         TypeError
             If `memory` is neither an array nor a buffer.
         """
         _check_process(self._process)
+        if self._left:
+            raise _has_left(f"{self.program}.{name}")
         over = layout.over(self.size, self.rank)
         if over.dtype.names is not None or over.dtype.kind in "Mm":
             raise ValueError(
@@ -136,12 +140,13 @@ class Member:
         array = SharedArray(
             core, name, over, self.rank, own, program=self.program, is_direct=view is not None
         )
+        _check_own_cells(array)
         _check_overlaps(array)
         self._arrays.add(array)
         return array
 
     def leave(self, error: BaseException | None = None) -> None:
-        """Go. What was exported stays until it has been taken.
+        """Go. What was exported stays until it has been taken. The arrays can't be used any more.
 
         Parameters
         ----------
@@ -151,6 +156,8 @@ class Member:
         _check_process(self._process)
         if not self._left:
             self._left = True
+            for array in list(self._arrays):
+                array._left = True
             text = None if error is None else f"{type(error).__name__}: {error}"[:1000]
             self._core.leave(text)
 
@@ -190,8 +197,6 @@ class SharedArray:
         How the program's processes share it out.
     extents : tuple of lists of slices
         The indices of the whole array that this process has, for each axis.
-    local : numpy array
-        This process's part, its halo included. Its contents are yours inside of `write` and `read`.
     """
 
     def __init__(
@@ -211,19 +216,40 @@ class SharedArray:
         self._said = f"{program}.{name}"
         self.layout = layout
         self._process = os.getpid()
+        self._left = False
         self.extents = layout.extents(rank)
         self._core = core
         shape: Sequence[int] = layout.local_shape(rank)
         order: Any = layout.order
         buffer: Any = core
         shared: NDArray[Any] = np.ndarray(shape, layout.dtype, buffer, order=order)
-        self.local = shared if memory is None else memory
+        self._local = shared if memory is None else memory
         # What is between memory with gaps and other programs.
         self._between: NDArray[Any] | None = None
         if memory is not None and not is_direct:
             self._between = shared
             # Cells that no connection writes stay as they are.
             shared[...] = memory
+
+    @property
+    def local(self) -> NDArray[Any]:
+        """The process's part, its halo included. Its contents are yours inside of `write` and `read`.
+
+        Raises
+        ------
+        CouplingError
+            If this process has left.
+        """
+        self._check_is_here()
+        return self._local
+
+    @local.setter
+    def local(self, values: object) -> None:
+        # What array.local += 1 comes to.
+        if values is not self._local:
+            raise AttributeError(
+                f"got another object for the contents of {self._said}, which other programs don't see: expected array.local[...] = values"
+            )
 
     @property
     def dtype(self) -> DTypeLike:
@@ -250,13 +276,16 @@ class SharedArray:
         ------
         MemberLostError
             If a process that takes it was lost. Processes that have left take nothing more, which is no error.
+        CouplingError
+            If this process itself has left.
         """
-        _check_process(self._process)
+        self._check_is_here()
         self._core.begin_write()
         try:
-            yield self.local
+            yield self._local
+            self._check_is_here()
             if self._between is not None:
-                self._between[...] = self.local
+                self._between[...] = self._local
         except BaseException:
             self._core.abandon()
             raise
@@ -269,20 +298,25 @@ class SharedArray:
         Raises
         ------
         CouplingError
-            If nothing is connected here, or both ends don't fit; the text names both.
+            If nothing is connected here, or both ends don't fit; the text names both. Also if this process itself has left.
         ProgramLeftError
             If the other program has ended in good order and has no further version.
         MemberLostError
             If a process of it was lost. The contents are then of no version; a further call tries the same version again.
         """
-        _check_process(self._process)
+        self._check_is_here()
         self._core.begin_read()
         try:
             if self._between is not None:
-                self.local[...] = self._between
-            yield self.local
+                self._local[...] = self._between
+            yield self._local
         finally:
             self._core.end_read()
+
+    def _check_is_here(self) -> None:
+        _check_process(self._process)
+        if self._left:
+            raise _has_left(self._said)
 
     def __repr__(self) -> str:
         """Say what it is."""
@@ -326,6 +360,22 @@ def _bytes_without_gaps(own: NDArray[Any], order: Any) -> memoryview | None:
     return own.reshape(-1, order=order).view("u1").data
 
 
+def _check_own_cells(array: SharedArray) -> None:
+    """Look whether cells of memory with gaps overlap each other: each axis has to step over all that the finer ones reach."""
+    if array._between is None or not array._core.is_read_into or not array._local.size:
+        return
+    local = array._local
+    steps = [(abs(step), n) for step, n in zip(local.strides, local.shape, strict=True) if n > 1]
+    reach = local.itemsize
+    for step, count in sorted(steps):
+        if step < reach:
+            raise ValueError(
+                f"got memory of {local.shape} with the strides {local.strides} for {array._said}, expected cells that don't overlap: versions are read into them. "
+                f"A step of {step} bytes is within the {reach} bytes that other cells reach over"
+            )
+        reach += (count - 1) * step
+
+
 def _check_overlaps(array: SharedArray) -> None:
     """Look whether memory with gaps has cells in common with another array's. The core knows of memory without gaps, where bounds say it."""
     import numpy as np
@@ -339,7 +389,7 @@ def _check_overlaps(array: SharedArray) -> None:
             try:
                 # NumPy's stubs know two of the numbers.
                 work: Any = _OVERLAP_WORK
-                shares = np.shares_memory(array.local, other.local, max_work=work)
+                shares = np.shares_memory(array._local, other._local, max_work=work)
             # Of another class in other versions of NumPy.
             except RuntimeError:
                 # It can't be ruled out.
@@ -353,12 +403,18 @@ def _check_overlaps(array: SharedArray) -> None:
 
 def _place(array: SharedArray) -> str:
     """Say between which bytes an array's memory lies."""
-    local = array.local
+    local = array._local
     first = local.__array_interface__["data"][0]
     last = [(count - 1) * step for count, step in zip(local.shape, local.strides, strict=True)]
     begin = first + sum(min(0, way) for way in last)
     end = first + sum(max(0, way) for way in last) + local.itemsize
     return f"{array._said} (bytes {begin:#x} to {end:#x})"
+
+
+def _has_left(array: str) -> CouplingError:
+    return CouplingError(
+        f"{array} can't be used any more, as this process has left: expected all reads and writes before the with block of ex.Member ends, or before leave()"
+    )
 
 
 def _check_process(process: int) -> None:
@@ -382,13 +438,24 @@ def _place_in_world() -> tuple[int, int]:
     """Which process this is, and how many there are."""
     # A world that nobody has asked for must not be made here.
     module = sys.modules.get("mpi4py.MPI")
+    said = [
+        (size, int(os.environ[rank]), int(os.environ[size]))
+        for rank, size in _STARTERS
+        if rank in os.environ and size in os.environ
+    ]
     if module is not None and module.Is_initialized() and not module.Is_finalized():
         world = module.COMM_WORLD
-        return world.Get_rank(), world.Get_size()
-    for rank, size in _STARTERS:
-        if rank in os.environ and size in os.environ:
-            return int(os.environ[rank]), int(os.environ[size])
-    return 0, 1
+        rank, size = world.Get_rank(), world.Get_size()
+        # What an outer job has left in the environment may stand beside what this one's starter says.
+        if size == 1 and said and all(count > 1 for _, _, count in said):
+            variable, _, count = said[0]
+            library = module.Get_library_version().split(",")[0].splitlines()[0]
+            raise ValueError(
+                f"the starter says {variable}={count}, but mpi4py knows of 1 process alone: mpi4py is built for {library}, and the starter is of another MPI. "
+                "Start it with the mpiexec of that MPI, or give rank= and size="
+            )
+        return rank, size
+    return said[0][1:] if said else (0, 1)
 
 
 def _keeper_of_environment() -> Path:

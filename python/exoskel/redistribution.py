@@ -18,6 +18,7 @@ from .layout_arguments import LENGTH_MAX, PROCESSES_MAX, integer, integers, rank
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+    Selection: TypeAlias = str | slice | tuple[slice, ...]
     _AxisSets: TypeAlias = _core.IndexSet | list[_core.IndexSet]
 
 # A table of more processes than this is no help.
@@ -306,6 +307,23 @@ class PlannedMessage(NamedTuple):
     """How many bytes."""
 
 
+def _selection_text(what: str, selection: Selection) -> str:
+    """Return a selection as a coupling's file has it."""
+    if isinstance(selection, str):
+        return selection
+    axes = selection if isinstance(selection, tuple) else (selection,)
+    if not all(isinstance(axis, slice) for axis in axes):
+        raise TypeError(
+            f'got {what}={reprlib.repr(selection)}, expected slices, as "[::2, 10:20]" or np.s_[::2, 10:20]'
+        )
+    parts = []
+    for axis in axes:
+        numbers = [axis.start, axis.stop, *([] if axis.step is None else [axis.step])]
+        words = ["" if number is None else str(operator.index(number)) for number in numbers]
+        parts.append(":".join(words))
+    return f"[{', '.join(parts)}]"
+
+
 class RedistributionPlan:
     """Who sends what to whom. Made by `plan`; ``print`` shows it."""
 
@@ -313,14 +331,14 @@ class RedistributionPlan:
         self,
         source: Layout,
         target: Layout,
-        select: str | None,
-        into: str | None,
+        select: Selection | None,
+        into: Selection | None,
         permute: Sequence[int] | None,
     ) -> None:
         self.source = source
         self.target = target
-        self.select = select
-        self.into = into
+        self.select = select = None if select is None else _selection_text("select", select)
+        self.into = into = None if into is None else _selection_text("into", into)
         for name, layout in (("source", source), ("target", target)):
             if not isinstance(layout, Layout):
                 raise TypeError(f"got {name}={reprlib.repr(layout)}, expected an exoskel.Layout")
@@ -448,8 +466,8 @@ def plan(
     source: Layout,
     target: Layout,
     *,
-    select: str | None = None,
-    into: str | None = None,
+    select: Selection | None = None,
+    into: Selection | None = None,
     permute: Sequence[int] | None = None,
 ) -> RedistributionPlan:
     r"""Return who sends what to whom when an array moves from one layout to another. Nothing has to run.
@@ -458,9 +476,9 @@ def plan(
     ----------
     source, target : Layout
         How both programs share the array out.
-    select : str, optional
-        Which part of the source: slices with steps, as ``"[::2, 10:20]"``.
-    into : str, optional
+    select : str, slice or tuple of slices, optional
+        Which part of the source: slices with steps, as ``"[::2, 10:20]"``, which is how a coupling's file has them, or ``np.s_[::2, 10:20]``.
+    into : str, slice or tuple of slices, optional
         Which part of the target gets it.
     permute : sequence of int, optional
         The target's axis a comes from the source's axis ``permute[a]``, as `numpy.transpose` has it.

@@ -1,9 +1,13 @@
 ! Arrays between parallel programs, for Fortran: the functions of exoskel.h, which says what each one does.
+! After an error: print *, exoskel_error_text()
 module exoskel
   use, intrinsic :: iso_c_binding
   implicit none
 
-  integer(c_int), parameter :: exoskel_int32 = 3, exoskel_int64 = 4, exoskel_float32 = 9, exoskel_float64 = 10
+  integer(c_int), parameter :: exoskel_int8 = 1, exoskel_int16 = 2, exoskel_int32 = 3, exoskel_int64 = 4
+  ! Fortran has no such integers: their bytes are those of integers of the same size.
+  integer(c_int), parameter :: exoskel_uint8 = 5, exoskel_uint16 = 6, exoskel_uint32 = 7, exoskel_uint64 = 8
+  integer(c_int), parameter :: exoskel_float32 = 9, exoskel_float64 = 10
   integer(c_int), parameter :: exoskel_complex64 = 11, exoskel_complex128 = 12
   integer(c_int), parameter :: exoskel_order_c = 0, exoskel_order_fortran = 1
 
@@ -54,6 +58,7 @@ module exoskel
       integer(c_int64_t), intent(out) :: shape(*)
     end function
 
+    ! axis and first count from 0, as in C: the first axis is 0, and the part begins at the Fortran index first + 1.
     integer(c_int) function exoskel_extent(array, axis, first, count) bind(c)
       import
       type(c_ptr), value :: array
@@ -86,8 +91,35 @@ module exoskel
       import
     end function
 
+    ! Text of C, which ends with a zero: exoskel_error_text gives it as text of Fortran.
     type(c_ptr) function exoskel_error() bind(c)
       import
     end function
   end interface
+
+contains
+
+  ! What the last error in this thread was.
+  function exoskel_error_text() result(text)
+    character(:), allocatable :: text
+    character(kind=c_char), pointer :: letters(:)
+    type(c_ptr) :: said
+    integer(c_size_t) :: length, letter
+    interface
+      integer(c_size_t) function strlen(text) bind(c)
+        import
+        type(c_ptr), value :: text
+      end function
+    end interface
+
+    said = exoskel_error()
+    length = 0
+    if (c_associated(said)) length = strlen(said)
+    allocate (character(length) :: text)
+    if (length == 0) return
+    call c_f_pointer(said, letters, [length])
+    do letter = 1, length
+      text(letter:letter) = letters(letter)
+    end do
+  end function
 end module

@@ -67,7 +67,8 @@ int exoskel_array_in(exoskel_member *member, const char *name, exoskel_type type
 int exoskel_local_shape(const exoskel_array *array, int64_t *shape);
 
 /* The first index of the whole array that this process owns on an axis, and how many there are in that block: the first
- * block where there are several. A part without elements has count 0. */
+ * block where there are several. A part without elements has count 0. Axes and indices count from 0, also for programs in
+ * Fortran: axis 0 is the first one that `shape` names. */
 int exoskel_extent(const exoskel_array *array, int axis, int64_t *first, int64_t *count);
 
 /* Waits until the last version was taken, and gives memory to write to. exoskel_done exports it as the next version. */
@@ -86,7 +87,8 @@ int exoskel_leave(exoskel_member *member, const char *error);
 /* The version of the library that the program has found. A keeper of another one may refuse it, and then says both. */
 const char *exoskel_version(void);
 
-/* What the last error in this thread was. Valid until the next call in this thread. */
+/* What the last error in this thread was, for printf("%s\n", ...); in Fortran: print *, exoskel_error_text(). Valid until the
+ * next call in this thread. */
 const char *exoskel_error(void);
 
 #ifdef __cplusplus

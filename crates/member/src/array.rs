@@ -81,6 +81,8 @@ struct Hopeless {
     gone: GoneMember,
     rank: u32,
     reached: u64,
+    /// Of a process that has gone before it described its array: what the coupler says of that.
+    undescribed: Option<String>,
 }
 
 /// Says on the board what is waited for, as long as it lives.

@@ -32,9 +32,7 @@ pub enum MemberError {
     )]
     NotConnected(String),
     /// The other program has gone in good order, and has nothing more to give.
-    #[error(
-        "{array} has no version {version}: rank {rank} of {program} has left after version {exported}"
-    )]
+    #[error("{array} has no version {version}: rank {rank} of {program} has left {}", after(*exported, undescribed.as_deref()))]
     Ended {
         /// What was to be read.
         array: String,
@@ -46,6 +44,8 @@ pub enum MemberError {
         version: u64,
         /// The last there is.
         exported: u64,
+        /// Of an array that the process has not described: what the coupler says of it.
+        undescribed: Option<String>,
     },
     /// A process was lost; of several the first one.
     #[error("rank {} of {} was lost ({}) before {array} had version {version}", loss.rank, loss.program, loss.why)]
@@ -91,6 +91,13 @@ pub enum MemberError {
     /// The caller doesn't want to wait any longer.
     #[error("interrupted")]
     Interrupted,
+}
+
+fn after(exported: u64, undescribed: Option<&str>) -> String {
+    match undescribed {
+        Some(why) => format!("before it has described the array ({why})"),
+        None => format!("after version {exported}"),
+    }
 }
 
 impl MemberError {

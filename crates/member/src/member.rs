@@ -89,8 +89,8 @@ struct HeardConnection {
 pub(crate) enum MadeConnection {
     /// It can be used.
     Usable(UsableConnection, Vec<HeardPartner>),
-    /// A process has gone before it described the array at the other end.
-    Gone(GoneMember),
+    /// A process has gone before it described the array at the other end, and what the coupler says of that.
+    Gone(GoneMember, String),
 }
 
 /// The memory of a process at the other end.
@@ -425,8 +425,8 @@ impl HeardSoFar {
         let found = self.connections.get_mut(&place)?;
         match &found.failed {
             // One of the own program that left in good order is no word about the other one.
-            Some((_, Some(gone))) if gone.loss.is_some() || gone.program != program => {
-                return Some(Ok(MadeConnection::Gone(gone.clone())));
+            Some((reason, Some(gone))) if gone.loss.is_some() || gone.program != program => {
+                return Some(Ok(MadeConnection::Gone(gone.clone(), reason.clone())));
             }
             Some((reason, _)) => return Some(Err(MemberError::Unfit(reason.clone()))),
             None => {}

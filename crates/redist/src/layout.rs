@@ -135,6 +135,16 @@ pub enum LayoutError {
         /// As many as there are.
         processes: u32,
     },
+    /// Bounds of more or fewer blocks than there are processes for.
+    #[error(
+        "got bounds of {blocks} blocks for {processes} processes, expected a block for each process of that axis: one number more than processes"
+    )]
+    BlocksOfBounds {
+        /// As many as the bounds say.
+        blocks: usize,
+        /// As many as there are in all.
+        processes: u32,
+    },
 }
 
 impl Layout {
@@ -198,12 +208,12 @@ impl Layout {
     /// Replicas come where nothing else is shared out.
     ///
     /// # Errors
-    /// [`LayoutError::NoGrid`].
+    /// [`LayoutError::NoGrid`] and [`LayoutError::BlocksOfBounds`].
     pub fn grid_of(sharing: &[AxisSharing], processes: u32) -> Result<Vec<u32>, LayoutError> {
         if processes == 0 {
             return Err(LayoutError::NoProcess);
         }
-        let no_grid = LayoutError::NoGrid { processes };
+        let no_grid = || no_grid_for(sharing, processes);
         let mut grid = vec![1_u32; sharing.len()];
         let mut left = processes;
         for (place, sharing) in grid.iter_mut().zip(sharing) {
@@ -217,7 +227,7 @@ impl Layout {
             if let Some(count) = count {
                 *place = count;
                 if *place == 0 || !left.is_multiple_of(*place) {
-                    return Err(no_grid);
+                    return Err(no_grid());
                 }
                 left /= *place;
             }
@@ -238,7 +248,7 @@ impl Layout {
         for factor in prime_factors(left).into_iter().rev() {
             // The first of the smallest ones, so that earlier axes have no fewer than later ones.
             let smallest = taking.iter().min_by_key(|axis| grid[**axis]);
-            let axis = *smallest.ok_or_else(|| no_grid.clone())?;
+            let axis = *smallest.ok_or_else(no_grid)?;
             grid[axis] *= factor;
         }
         let mut counts: Vec<u32> = taking.iter().map(|axis| grid[*axis]).collect();
@@ -394,6 +404,18 @@ impl fmt::Display for Layout {
             write!(formatter, ", halo {}", halo.join(", "))?;
         }
         Ok(())
+    }
+}
+
+/// Why no grid fits: where there are bounds, most likely these.
+fn no_grid_for(sharing: &[AxisSharing], processes: u32) -> LayoutError {
+    let blocks = sharing.iter().find_map(|sharing| match sharing {
+        AxisSharing::Bounds(bounds) => Some(bounds.len().saturating_sub(1)),
+        _ => None,
+    });
+    match blocks {
+        Some(blocks) => LayoutError::BlocksOfBounds { blocks, processes },
+        None => LayoutError::NoGrid { processes },
     }
 }
 

@@ -776,7 +776,9 @@ impl Coupler {
                 let reason = ends.find_map(|array| {
                     let described = known.and_then(|known| known.variables.get(&array.name));
                     let missing = missing(described, program)?;
-                    Some(format!("{terms}: {missing} what {array} is"))
+                    let instead = known.and_then(|known| known.described_instead(array));
+                    let instead = instead.unwrap_or_default();
+                    Some(format!("{terms}: {missing} what {array} is{instead}"))
                 });
                 Some((number, reason?))
             })

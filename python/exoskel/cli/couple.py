@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
@@ -43,6 +44,8 @@ _LAST_LINES_SECONDS = 2.0
 _LOOK_SECONDS = 0.05
 # Without a line and a version, before it is said who waits for what.
 _QUIET_SECONDS = 10.0
+# How often it is looked whether anything has moved, within that time: by so much it may be said too late.
+_QUIET_LOOKS = 20
 # Waits that are printed.
 _WAITS = 16
 # For a starter to say which MPI it is of.
@@ -128,7 +131,8 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
         "--wait",
         type=float,
         metavar="SECONDS",
-        help="wait so long for processes that have not attached, counted from the last one that has (default: wait = in the file, else 300)",
+        help="wait so long for processes that have not attached, counted from the last one that has (default: wait = in the file, else 300). If it is "
+        "given, here or in the file, programs that are started elsewhere have to attach a first process in that time, too",
     )
     parser.set_defaults(run=_couple)
 
@@ -175,7 +179,10 @@ def _couple(arguments: argparse.Namespace) -> int:
 
                 try:
                     look = _Quiet(keeper.report, running)
-                    elsewhere = _Elsewhere(keeper.report, without)
+                    wait = arguments.wait
+                    if wait is None:
+                        wait = tomllib.loads(text).get("wait")
+                    elsewhere = _Elsewhere(keeper.report, without, wait)
                     running.wait(keeper.program_ended, elsewhere, look)
                 except KeyboardInterrupt:
                     # What hung may be seen here.
@@ -195,9 +202,10 @@ def _couple(arguments: argparse.Namespace) -> int:
     # All have ended.
     del seen["waits"]
     unfit = [one["reason"] for one in seen["connections"] if one["state"] == "failed"]
-    failures = [*_failures(seen, codes), *unfit]
+    absent = [] if elsewhere.absent is None else [elsewhere.absent]
+    failures = [*absent, *_failures(seen, codes), *unfit]
     answer = {**seen, "programs": programs_seen, "failures": failures}
-    report(arguments, _text(seen, codes), answer)
+    report(arguments, "\n".join([*absent, _text(seen, codes)]), answer)
     return 1 if failures else 0
 
 
@@ -264,18 +272,32 @@ def _policy_of(arguments: argparse.Namespace, folder: Path) -> Path:
 
 
 class _Elsewhere:
-    """Says whether programs that were started elsewhere are still to come, or to go. After a failure those that have come may go on for a while."""
+    """Says whether programs that were started elsewhere are still to come, or to go. After a failure those that have come may go on for a while.
 
-    def __init__(self, seen: Callable[[], dict[str, Any]], names: list[str]) -> None:
+    `wait` is how many seconds the first process of any program has, if the user has said so: the coupler counts from its coming.
+    """
+
+    def __init__(
+        self, seen: Callable[[], dict[str, Any]], names: list[str], wait: float | None
+    ) -> None:
         self._seen = seen
         self._names = names
         self._deadline: float | None = None
+        self._wait = wait
+        self._first_deadline = None if wait is None else time.monotonic() + wait
+        self.absent: str | None = None
+        """Says that nobody has come in time, if that is so."""
 
     def __call__(self, *, has_failed: bool) -> bool:
         """Look, knowing whether a program that was started here has failed."""
         if not self._names:
             return False
         seen = self._seen()
+        is_late = self._first_deadline is not None and time.monotonic() > self._first_deadline
+        if is_late and not seen["programs"]:
+            names = ", ".join(self._names)
+            self.absent = f"no process of {names} has attached within {self._wait:g} s"
+            return False
         states = {one["state"] for one in seen["connections"]}
         if not has_failed and seen["first_lost"] is None and states != {"failed"}:
             gone = {name: size == left for name, _, size, left in seen["programs"]}
@@ -342,6 +364,11 @@ class _Programs:
                 errors="replace",
                 start_new_session=True,
             )
+        except FileNotFoundError as error:
+            known = f" (this Python is {sys.executable})" if "python" in words[0] else ""
+            raise CouplingError(
+                f"can't start {name}: there is no program {words[0]!r}. Expected one that the PATH has, or a whole path{known}"
+            ) from error
         except OSError as error:
             raise CouplingError(f"can't start {name}: {error}") from error
         self._running[name] = process
@@ -431,35 +458,53 @@ class _Programs:
 class _Quiet:
     """Says who waits for what when nothing has moved and nobody has printed for a while, and each time only after twice as long."""
 
-    def __init__(self, seen: Callable[[], dict[str, Any]], programs: _Programs) -> None:
+    def __init__(
+        self,
+        seen: Callable[[], dict[str, Any]],
+        programs: _Programs,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._seen = seen
         self._programs = programs
+        self._clock = clock
         self._last: object = None
         self._is_said = False
         self._seconds = _QUIET_SECONDS
-        self._next = time.monotonic() + self._seconds
+        self._since = self._next = clock()
 
     def __call__(self) -> None:
         """Look whether anything has moved, when it is time to."""
-        if time.monotonic() < self._next:
+        now = self._clock()
+        if now < self._next:
             return
+        self._next = now + _QUIET_SECONDS / _QUIET_LOOKS
         seen = self._seen()
         versions = [one["versions"] for one in seen["connections"]]
         moved = (self._programs.lines, versions, seen["waits"])
         if moved != self._last:
-            self._last, self._is_said = moved, False
-        elif seen["waits"] and not self._is_said:
+            self._last, self._is_said, self._since = moved, False, now
+        elif now - self._since >= self._seconds and not self._is_said:
+            lines = _waits(seen) or _missing(seen)
+            if not lines:
+                return
             self._is_said = True
             quiet = f"nothing has moved for {self._seconds:g} s:"
-            print(quiet, *_waits(seen), sep="\n", file=sys.stderr, flush=True)
+            print(quiet, *lines, sep="\n", file=sys.stderr, flush=True)
             # Programs with long steps are not slow for anybody who knows them.
             self._seconds *= 2
-        self._next = time.monotonic() + self._seconds
 
 
 def _waits(seen: dict[str, Any]) -> list[str]:
     """Say who waits for what: nothing, if nobody does."""
-    waits = [wait["text"] for wait in seen["waits"]]
+    return _first([wait["text"] for wait in seen["waits"]])
+
+
+def _missing(seen: dict[str, Any]) -> list[str]:
+    """Say who has to attach, or to describe an array, before connections can be used."""
+    return _first(sorted({one["missing"] for one in seen["connections"] if one["missing"]}))
+
+
+def _first(waits: list[str]) -> list[str]:
     more = [f"and {len(waits) - _WAITS} more"] if len(waits) > _WAITS else []
     return waits[:_WAITS] + more
 

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import NoReturn
 
 from .. import _core
-from ..errors import KeeperError, LinkError
+from ..errors import AuthenticationError, KeeperError, LinkError
 from ..link_places import dialled
 from ..links import Node
 from ..member import KEEPER_VARIABLE
@@ -148,7 +148,14 @@ def _keeper(arguments: argparse.Namespace) -> int:
     name = arguments.coupler or _host_of(place)
     signal.signal(signal.SIGTERM, _end)
     with _socket(arguments.socket) as socket, node_of(arguments, arguments.policy) as node:
-        found = node.lookup("coupler", name=name, at=place, timeout=20.0)
+        try:
+            found = node.lookup("coupler", name=name, at=place, timeout=20.0)
+        except AuthenticationError as error:
+            if arguments.coupler is not None:
+                raise
+            raise AuthenticationError(
+                f"{error}. Or give --coupler NAME, as exoskel couple prints it: without it the coupler's name is the host in --join"
+            ) from error
         keeper = _core.Keeper.join(socket, node._node, found.startpoint)
         try:
             # Ctrl-C is the usual end of one that was started by hand, as soon as it has said that it is there.

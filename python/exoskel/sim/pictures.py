@@ -90,7 +90,7 @@ def need_matplotlib() -> None:
     """Raise `ModuleNotFoundError` if it isn't there, and say who has it."""
     if find_spec("matplotlib") is None:
         raise ModuleNotFoundError(
-            "got no matplotlib, expected it for pictures: pip install '.[plot]' in a checkout of Exoskel",
+            "got no matplotlib, expected it for pictures: pip install matplotlib",
             name="matplotlib",
         )
 

@@ -418,11 +418,12 @@ impl SharedArray {
             let made = self.attachment.connected(connection, own, interrupted)?;
             let givers = match made {
                 MadeConnection::Usable(terms, partners) => self.givers(&terms, partners),
-                MadeConnection::Gone(gone) => {
+                MadeConnection::Gone(gone, why) => {
                     let hopeless = Hopeless {
                         rank: gone.rank,
                         gone,
                         reached: 0,
+                        undescribed: Some(why),
                     };
                     return Err(self.ended(hopeless, version, wanted));
                 }
@@ -462,6 +463,7 @@ impl SharedArray {
                 gone,
                 rank,
                 reached,
+                undescribed: None,
             })
         };
         let here = givers.processes.iter();
@@ -482,6 +484,7 @@ impl SharedArray {
                     reached: left(&gone).unwrap_or(0),
                     gone,
                     rank: *rank,
+                    undescribed: None,
                 })
             };
             let hopeless = ended.or_else(without_keeper);
@@ -507,6 +510,7 @@ impl SharedArray {
                 rank: hopeless.rank,
                 version: wanted,
                 exported: hopeless.reached,
+                undescribed: hopeless.undescribed,
             },
             Some(loss) => MemberError::Lost {
                 array,

@@ -105,6 +105,7 @@ impl SharedArray {
                 gone,
                 rank,
                 reached: taken,
+                undescribed: None,
             })
         };
         // A loss of any of them is said, also to who waits for another one.
@@ -134,6 +135,7 @@ impl SharedArray {
                     gone,
                     rank,
                     reached,
+                    undescribed: None,
                 })
             };
             let hopeless = || hopeless().or_else(has_left);
@@ -153,15 +155,18 @@ impl SharedArray {
     fn takers(&self, made: MadeConnection, version: u64) -> Result<VersionTakers, MemberError> {
         match made {
             MadeConnection::Usable(terms, partners) => Ok(self.takers_of(terms, partners)),
-            MadeConnection::Gone(GoneMember {
-                loss: Some(loss), ..
-            }) => Err(MemberError::Lost {
+            MadeConnection::Gone(
+                GoneMember {
+                    loss: Some(loss), ..
+                },
+                _,
+            ) => Err(MemberError::Lost {
                 array: self.said(),
                 version,
                 loss,
             }),
             // Who has left takes nothing.
-            MadeConnection::Gone(gone) => Ok(VersionTakers {
+            MadeConnection::Gone(gone, _) => Ok(VersionTakers {
                 program: gone.program,
                 processes: Vec::new(),
                 elsewhere: Vec::new(),

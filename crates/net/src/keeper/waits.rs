@@ -53,7 +53,10 @@ impl Inside {
                     let verb = if ranks.len() == 1 { "waits" } else { "wait" };
                     let what = match is_reader {
                         true => format!("for version {version} of {}", terms.from),
-                        false => format!("until version {version} of {array} is taken"),
+                        false => format!(
+                            "until version {version} of {array} is taken into {}",
+                            terms.to
+                        ),
                     };
                     let why = self.behind(coupler, number, version, is_reader);
                     let text = match why {

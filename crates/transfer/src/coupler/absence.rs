@@ -3,11 +3,14 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{ConnectionState, Coupler};
+use super::{ConnectionState, Coupler, KnownProgram};
 use crate::coupling::Variable;
 
 /// Ranks that a text names. Of more it says how many.
 const NAMED_RANKS_MAX: usize = 8;
+
+/// Arrays that a text names.
+const NAMED_ARRAYS_MAX: usize = 8;
 
 /// Says processes of a program: `rank 0 of ocean`.
 #[must_use]
@@ -29,6 +32,23 @@ fn have_not(program: &str, ranks: &[u32], done: &str) -> Option<String> {
         _ => "have",
     };
     Some(format!("{} {have} not {done}", ranks_of(program, ranks)))
+}
+
+impl KnownProgram {
+    /// Which arrays a program has described when nobody has described one that the coupling names: one of the two may be misspelt.
+    pub(super) fn described_instead(&self, array: &Variable) -> Option<String> {
+        if self.variables.contains_key(&array.name) {
+            return None;
+        }
+        let names = self.variables.keys().take(NAMED_ARRAYS_MAX);
+        let names: Vec<&str> = names.map(String::as_str).collect();
+        let more = match self.variables.len() - names.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let program = &array.program;
+        (!names.is_empty()).then(|| format!("; {program} has described {}{more}", names.join(", ")))
+    }
 }
 
 impl Coupler {
