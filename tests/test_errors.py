@@ -230,6 +230,11 @@ def after_the_end_of(site: Site, error: BaseException | None) -> BaseException:
         keeper.end()
 
 
+def ended_process() -> BaseException:
+    with ex.Job() as job:
+        return caught(lambda: job.start(["false"]).result(60.0))
+
+
 CASES: dict[str, Callable[[Site], BaseException]] = {
     "AuthenticationError": lambda site: cause(site, under_another_name(site)),
     "CouplingError": lambda site: caught(lambda: _core.read_coupling("")),
@@ -247,6 +252,7 @@ CASES: dict[str, Callable[[Site], BaseException]] = {
     "NoAddressError": raise_no_address,
     "NoWorkerError": lambda site: without_worker(site, under_another_name(site)),
     "PolicyError": raise_policy,
+    "ProcessEndedError": lambda site: ended_process(),
     "ProgramError": raise_program,
     "ProgramLeftError": lambda site: after_the_end_of(site, None),
     "RefusedError": lambda site: cause(site, that_refuses_us(site)),
