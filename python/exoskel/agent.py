@@ -45,6 +45,9 @@ _STDERR_BYTES_MAX = 16 << 10
 _KEYS_AT_ONCE_MAX = 1024
 # What a process says at once: its key, its startpoint, or which sibling it asks for.
 _WORD_BYTES_MAX = 8 << 10
+_READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+# A point of P-256, not compressed (SEC 1, section 2.3.3).
+_KEY_BYTES, _NOT_COMPRESSED = 65, 4
 _LENGTH = struct.Struct("!I")
 _READ_BYTES = 64 << 10
 # What a process of a job imports, whatever it does.
@@ -65,13 +68,23 @@ class _Process:
     """A process of this host, from the request that it be started to its end."""
 
     def __init__(
-        self, number: int, told: dict[str, Any], group: _Group, context: socket.socket
+        self,
+        number: int,
+        told: dict[str, Any],
+        group: _Group,
+        context: socket.socket,
+        error_pipe: int,
     ) -> None:
         self.number = number
         self.told = told
         self.group = group
         self.context = context
+        # None when it has been read to its end.
+        self.error_pipe: int | None = error_pipe
         self.said = b""
+        self.unsent: deque[bytes | memoryview] = deque()
+        # Siblings that it has asked for.
+        self.asked: set[int] = set()
         self.key: bytes | None = None
         self.errors = b""
         self.process: int | None = None
@@ -95,7 +108,8 @@ class Agent:
         self._waker, self._woken = socket.socketpair()
         self._woken.setblocking(False)
         self._selector = selectors.DefaultSelector()
-        self._selector.register(zygote.control, selectors.EVENT_READ, self._hear_zygote)
+        self._selector.register(zygote.control, selectors.EVENT_READ, self._serve_zygote)
+        self._unsent: deque[tuple[ProcessStart, socket.socket, int]] = deque()
         self._selector.register(self._woken, selectors.EVENT_READ, self._do_asked)
         # Its channel has ended.
         self.is_cut_off = False
@@ -108,10 +122,10 @@ class Agent:
         """Serve the processes until they have ended, after `end`. `creator` is the link to the job's creator, which signs."""
         self._creator, self._root = creator, root
         while self._deadline is None or self._processes:
-            for ready, _ in self._selector.select(self._patience()):
+            for ready, events in self._selector.select(self._patience()):
                 # What one says may have ended another.
                 if self._selector.get_map().get(ready.fd) is ready:
-                    ready.data()
+                    ready.data(events)
             if self._deadline is not None and time.monotonic() >= self._deadline:
                 self.signal(list(self._processes), signal.SIGKILL)
                 self._deadline = math.inf
@@ -188,33 +202,52 @@ class Agent:
                 _send_signal(running.process, number)
 
     def _start(self, what: ProcessStart, told: dict[str, Any], group: _Group) -> None:
-        with contextlib.ExitStack() as theirs:
+        with contextlib.ExitStack() as made:
             try:
                 ours, context = socket.socketpair()
-                theirs.callback(context.close)
-                theirs.callback(ours.close)
+                made.callback(context.close)
+                made.callback(ours.close)
                 errors, writer = os.pipe2(os.O_CLOEXEC)
-                theirs.callback(os.close, writer)
-                theirs.callback(os.close, errors)
-                self._zygote.start(what, context, writer)
             except OSError as error:
                 self._tell_end(what.number, None, error.strerror or str(error))
                 return
-            # From now on ours.
+            made.pop_all()
+        process = self._processes[what.number] = _Process(what.number, told, group, ours, errors)
+        os.set_blocking(errors, False)
+        ours.setblocking(False)
+        self._selector.register(errors, _READ, partial(self._read_errors, process))
+        self._selector.register(ours, _READ, partial(self._serve_process, process))
+        self._unsent.append((what, context, writer))
+        self._send_starts()
+
+    def _send_starts(self) -> None:
+        """Hand on what is to be started, as far as the zygote takes it: it may be waiting to tell of what it has started."""
+        while self._unsent:
+            what, context, writer = self._unsent[0]
+            try:
+                self._zygote.start(what, context, writer)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                self._ended(self._processes[what.number], None, error.strerror or str(error))
+            self._unsent.popleft()
             context.close()
             os.close(writer)
-            theirs.pop_all()
-        process = self._processes[what.number] = _Process(what.number, told, group, ours)
-        os.set_blocking(errors, False)
-        read = partial(self._read_errors, process, errors)
-        self._selector.register(errors, selectors.EVENT_READ, read)
-        self._selector.register(ours, selectors.EVENT_READ, partial(self._hear, process))
+        with contextlib.suppress(KeyError):
+            events = _READ | _WRITE if self._unsent else _READ
+            self._selector.modify(self._zygote.control, events, self._serve_zygote)
 
-    def _do_asked(self) -> None:
+    def _do_asked(self, _events: int) -> None:
         with contextlib.suppress(BlockingIOError):
             self._woken.recv(_READ_BYTES)
         while self._asked:
             self._asked.popleft()()
+
+    def _serve_zygote(self, events: int) -> None:
+        if events & _WRITE:
+            self._send_starts()
+        if events & _READ:
+            self._hear_zygote()
 
     def _hear_zygote(self) -> None:
         message = self._zygote.received()
@@ -237,10 +270,18 @@ class Agent:
             for number in process.signals:
                 _send_signal(process.process, number)
 
+    def _serve_process(self, process: _Process, events: int) -> None:
+        if events & _WRITE:
+            self._write(process)
+        if events & _READ:
+            self._hear(process)
+
     def _hear(self, process: _Process) -> None:
         """Read what a process says. One that says what it can't is heard no more."""
         try:
             part = process.context.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
         except OSError:
             part = b""
         process.said += part
@@ -256,14 +297,18 @@ class Agent:
             word, process.said = process.said[_LENGTH.size : end], process.said[end:]
             try:
                 self._take_word(process, json.loads(word))
-            except (ValueError, TypeError, KeyError, IndexError):
+            except (ValueError, TypeError, KeyError, IndexError, RecursionError):
                 is_good = False
         if not is_good:
-            self._selector.unregister(process.context)
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(process.context)
 
     def _take_word(self, process: _Process, word: dict[str, Any]) -> None:
         if "key" in word and process.key is None:
-            process.key = base64.b64decode(word["key"])
+            key = base64.b64decode(word["key"])
+            if len(key) != _KEY_BYTES or key[0] != _NOT_COMPRESSED:
+                raise ValueError("no key")
+            process.key = key
             self._due.append(process)
         elif "here" in word:
             self._here.append((process.number, str(word["here"])))
@@ -271,6 +316,9 @@ class Agent:
             self._returned.append(process.number)
         else:
             rank = range(process.told["size"])[word["sibling"]]
+            if rank in process.asked:
+                raise ValueError("a process asks for each sibling once")
+            process.asked.add(rank)
             if process.group.siblings is None:
                 process.group.asked.append((process, rank))
             else:
@@ -299,18 +347,39 @@ class Agent:
 
     def _tell(self, process: _Process, what: object) -> None:
         message = pickle.dumps(what)
-        # One that has ended meanwhile needs nothing.
-        with contextlib.suppress(OSError):
-            process.context.sendall(_LENGTH.pack(len(message)) + message)
+        process.unsent += [_LENGTH.pack(len(message)), message]
+        self._write(process)
 
-    def _read_errors(self, process: _Process, errors: int) -> None:
+    def _write(self, process: _Process) -> None:
+        """Write to a process as far as it reads."""
+        while process.unsent:
+            try:
+                count = process.context.send(process.unsent[0])
+            except BlockingIOError:
+                break
+            except OSError:
+                # One that has ended meanwhile needs nothing.
+                process.unsent.clear()
+                break
+            left = memoryview(process.unsent[0])[count:]
+            if left:
+                process.unsent[0] = left
+            else:
+                process.unsent.popleft()
+        with contextlib.suppress(KeyError, ValueError):
+            events = _READ | _WRITE if process.unsent else _READ
+            self._selector.modify(process.context, events, partial(self._serve_process, process))
+
+    def _read_errors(self, process: _Process, _events: int) -> None:
+        assert process.error_pipe is not None
         try:
-            part = os.read(errors, _READ_BYTES)
+            part = os.read(process.error_pipe, _READ_BYTES)
         except BlockingIOError:
             return
         if not part:
-            self._selector.unregister(errors)
-            os.close(errors)
+            self._selector.unregister(process.error_pipe)
+            os.close(process.error_pipe)
+            process.error_pipe = None
             return
         process.errors = (process.errors + part)[-_STDERR_BYTES_MAX:]
         with contextlib.suppress(OSError):
@@ -321,10 +390,12 @@ class Agent:
         with contextlib.suppress(KeyError):
             self._selector.unregister(process.context)
         process.context.close()
-        # All that it has said itself is in the pipe by now. What it has left running may go on, and nobody waits for that.
-        for key in list(self._selector.get_map().values()):
-            if isinstance(key.data, partial) and key.data.args[:1] == (process,):
-                key.data()
+        # All that it has said itself is in the pipe by now. Who has left its session may go on to write there, and nobody waits for that.
+        while process.error_pipe is not None:
+            before = len(process.errors), process.errors[-1:]
+            self._read_errors(process, _READ)
+            if (len(process.errors), process.errors[-1:]) == before:
+                break
         self._tell_end(process.number, end, text or process.errors.decode(errors="replace"))
 
     def _tell_end(self, number: int, end: ProcessEnd | None, text: str) -> None:

@@ -6,11 +6,11 @@ import contextlib
 import os
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from .errors import ProcessEndedError
@@ -24,8 +24,11 @@ __all__ = ["AgentChannel", "Launcher", "Local", "Ssh", "host_name", "own_host"]
 
 # How long an agent may take to end what it has started.
 END_SECONDS = 10.0
-# Of what an agent says, so many lines are kept.
-_LINES_MAX = 20
+# Of what an agent says, so much is kept.
+_SAID_BYTES_MAX = 16 << 10
+_READ_BYTES = 64 << 10
+# How long what it has said last may be on its way.
+_READER_SECONDS = 1.0
 
 
 class AgentChannel(Protocol):
@@ -100,10 +103,16 @@ class Ssh:
     def launch(self) -> Sequence[AgentChannel]:
         """Start the agents, all at once."""
         words = shlex.join([self._python, "-m", "exoskel.agent", "--stdio"])
-        return [
-            _StartedAgent(host_name(host), [*self._command, host, words], is_here=False)
-            for host in self._hosts
-        ]
+        started: list[_StartedAgent] = []
+        try:
+            for host in self._hosts:
+                command = [*self._command, host, words]
+                started.append(_StartedAgent(host_name(host), command, is_here=False))
+        except BaseException:
+            for agent in started:
+                agent.close()
+            raise
+        return started
 
     def __repr__(self) -> str:
         """Say which hosts."""
@@ -115,7 +124,7 @@ class _StartedAgent:
 
     def __init__(self, host: str, words: Sequence[str], *, is_here: bool) -> None:
         self.host = host
-        self._said: deque[str] = deque(maxlen=_LINES_MAX)
+        self._said = b""
         ours, theirs = socket.socketpair()
         with theirs:
             number = theirs.fileno()
@@ -129,14 +138,17 @@ class _StartedAgent:
                     # Ctrl-C is for this process, which ends the agent.
                     start_new_session=True,
                 )
-            except OSError as error:
+            except (OSError, ValueError) as error:
                 ours.close()
+                reason = error.strerror if isinstance(error, OSError) else str(error)
                 raise ProcessEndedError(
-                    f"can't start {words[0]} for {host}: {error.strerror}", host=host
+                    f"can't start {words[0]} for {host}: {reason}", host=host
                 ) from None
         self._socket = ours
         self.file: io.RawIOBase = ours.makefile("rwb", buffering=0)
-        self._reader = threading.Thread(target=self._read, name=f"exoskel-agent-{host}")
+        self._reader = threading.Thread(
+            target=self._read, name=f"exoskel-agent-{host}", daemon=True
+        )
         self._reader.start()
 
     def close(self, patience: float = END_SECONDS) -> str:
@@ -147,23 +159,24 @@ class _StartedAgent:
             code = self._process.wait(patience)
         except subprocess.TimeoutExpired:
             # Its zygote and their processes end with it.
-            self._process.kill()
+            os.killpg(self._process.pid, signal.SIGKILL)
             code = self._process.wait()
-        self._reader.join()
+        # What has left its session may still have the pipe.
+        self._reader.join(_READER_SECONDS)
         self.file.close()
         self._socket.close()
-        last = self._said[-1] if self._said else "it has said nothing"
+        lines = self._said.decode(errors="replace").strip().splitlines()
+        last = lines[-1] if lines else "it has said nothing"
         return f"exit code {code}: {one_line(last)}"
 
     def _read(self) -> None:
         """Hand on what the agent and its processes say, and keep the end of it."""
         assert self._process.stderr is not None
         with self._process.stderr as said:
-            for line in said:
-                text = line.decode(errors="replace")
-                self._said.append(text.rstrip())
+            while part := os.read(said.fileno(), _READ_BYTES):
+                self._said = (self._said + part)[-_SAID_BYTES_MAX:]
                 with contextlib.suppress(OSError, ValueError):
-                    sys.stderr.write(text)
+                    sys.stderr.write(part.decode(errors="replace"))
                     sys.stderr.flush()
 
 

@@ -96,7 +96,7 @@ class ProcessZygote:
         theirs.close()
 
     def start(self, what: ProcessStart, context: socket.socket, errors: int) -> None:
-        """Have a process started. `received` tells what becomes of it.
+        """Have a process started, unless that would wait (``BlockingIOError``). `received` tells what becomes of it.
 
         Parameters
         ----------
@@ -107,7 +107,8 @@ class ProcessZygote:
         errors : int
             The descriptor of its standard error.
         """
-        socket.send_fds(self.control, [pickle.dumps(what)], [context.fileno(), errors])
+        descriptors = [context.fileno(), errors]
+        socket.send_fds(self.control, [pickle.dumps(what)], descriptors, socket.MSG_DONTWAIT)
 
     def received(self) -> Started | ProcessEnd | None:
         """Return the next message, when there is one to be read; None when the zygote has ended."""
@@ -248,11 +249,15 @@ class _Zygote:
     def _reap(self) -> None:
         while self._running:
             try:
-                process, status, used = os.wait4(-1, os.WNOHANG)
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return
-            if process == 0:
+            if ended is None:
                 return
+            # What it has left running ends with it. Nobody else has its number before it is waited for.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(ended.si_pid, signal.SIGKILL)
+            process, status, used = os.wait4(ended.si_pid, 0)
             number = self._running.pop(process, None)
             if number is not None:
                 seconds = used.ru_utime + used.ru_stime

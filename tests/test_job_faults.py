@@ -1,0 +1,134 @@
+"""Jobs whose owners and processes don't do what they should."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.processes import eventually, gone
+
+from exoskel import Job, ProcessEndedError, Ssh
+from exoskel.job_process import JobNode
+
+SECONDS = 60.0
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    with Job() as job:
+        yield job
+
+
+def stay(here: JobNode) -> int:
+    return here.rank
+
+
+@pytest.mark.parametrize(("end", "code"), [("", 0), ("raise SystemExit(3)", 3)])
+def test_a_program_that_does_not_close_its_job_ends(end: str, code: int) -> None:
+    program = textwrap.dedent(
+        f"""
+        import exoskel
+        job = exoskel.Job()
+        job.start(["sleep", "600"])
+        print(job.start(len, arguments=[]))
+        {end}
+        """
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, timeout=SECONDS, check=False
+    )
+    assert done.returncode == code
+
+
+def test_signals_without_a_name_are_said_by_their_number(job: Job) -> None:
+    started = job.start(["sh", "-c", f"kill -{signal.SIGRTMIN + 1} $$"])
+    with pytest.raises(ProcessEndedError, match=f"was ended by signal {signal.SIGRTMIN + 1}"):
+        started.result(timeout=SECONDS)
+    asleep = job.start(["sleep", "600"])
+    asleep.send_signal(signal.SIGRTMIN + 2)
+    assert asleep.wait(SECONDS) == [-signal.SIGRTMIN - 2]
+    for number in (0, -1, 10_000):
+        with pytest.raises(ValueError, match="got the signal"):
+            asleep.send_signal(number)
+
+
+def test_nobody_can_cancel_a_process_by_its_future(job: Job) -> None:
+    started = job.start(stay, count=2)
+    assert not started[1].cancel()
+    assert started.values(timeout=SECONDS) == [0, 1]
+
+
+GARBAGE = {
+    "no key": b'{"key": "AAAA"}',
+    "nested": b"[" * 8000,
+    "no words": b"3",
+    "a startpoint of somebody else": b'{"here": "exo://nobody"}',
+    "no sibling": b'{"sibling": 7}',
+    "not JSON": b"\xff\xfe",
+}
+HOSTILE = """
+import os, socket, struct, sys
+context = socket.socket(fileno=int(os.environ["EXOSKEL_PROCESS_FD"]))
+for word in {words!r}:
+    context.sendall(struct.pack("!I", len(word)) + word)
+{then}
+"""
+
+
+@pytest.mark.parametrize("what", GARBAGE)
+def test_what_a_process_says_wrongly_harms_nobody_else(job: Job, what: str) -> None:
+    script = HOSTILE.format(words=[GARBAGE[what]], then="")
+    assert job.start([sys.executable, "-c", script]).wait(SECONDS) == [0]
+    assert job.start(stay, count=2).values(timeout=SECONDS) == [0, 1]
+
+
+def test_a_process_that_floods_and_never_reads_holds_up_nobody(job: Job) -> None:
+    then = "import time; time.sleep(600)"
+    script = HOSTILE.format(words=[b'{"sibling": 0}'] * 2000, then=then)
+    job.start([sys.executable, "-c", script])
+    assert job.start(stay, count=2).values(timeout=SECONDS) == [0, 1]
+
+
+def test_many_processes_start_where_sockets_hold_little(job: Job) -> None:
+    started = job.start(["true"], count=400, env={"FILLING": "x" * 10_000})
+    assert started.wait(SECONDS) == [0] * 400
+
+
+def test_a_forked_child_is_not_the_jobs_owner(job: Job) -> None:
+    started = job.start(stay)
+    assert started.values(SECONDS) == [0]
+    child = os.fork()
+    if child == 0:
+        job.close()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert started[0].result(SECONDS).exit_code is None
+
+
+def test_what_a_process_has_left_running_ends_with_it(job: Job, tmp_path: Path) -> None:
+    place = tmp_path / "left"
+    assert job.start(["sh", "-c", f"sleep 600 & echo $! > {place}"]).wait(SECONDS) == [0]
+    left = int(place.read_text())
+    assert eventually(lambda: gone(left))
+
+
+def test_a_host_whose_command_cannot_be_given_ends_the_others(tmp_path: Path) -> None:
+    before = threading.active_count()
+    with pytest.raises(ProcessEndedError, match=r"can't start /bin/sh for la-b: .*null"):
+        Job(Ssh(["lab1", "la\0b"], command=["/bin/sh", "-c", "sleep 600"]))
+    assert eventually(lambda: threading.active_count() == before)
+
+
+def test_words_that_cannot_travel_are_refused_before_anything_starts(job: Job) -> None:
+    bad: Any = ["true", "\udcff"]
+    with pytest.raises(ValueError, match="surrogates"):
+        job.start(bad)
+    assert not job.summary().processes
