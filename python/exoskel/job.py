@@ -817,10 +817,11 @@ def _code_of(record: _Record) -> int:
 def _line(agent: _Agent, deadline: float) -> bytes:
     """Return the first line of an agent, with all that came with it; nothing if it has ended."""
     said = b""
+    waiting = select.poll()
+    waiting.register(agent.channel.file, select.POLLIN)
     while b"\n" not in said and len(said) < _LINE_BYTES_MAX:
         left = max(0.0, deadline - time.monotonic())
-        ready, _, _ = select.select([agent.channel.file], [], [], left)
-        if not ready:
+        if not waiting.poll(left * 1000):
             raise TimeoutError(f"the agent of {agent.host} is not there in time")
         part = agent.channel.file.read(_LINE_BYTES_MAX)
         if not part:

@@ -87,7 +87,7 @@ int exoskel_leave(exoskel_member *member, const char *error);
 /* The version of the library that the program has found. A keeper of another one may refuse it, and then says both. */
 const char *exoskel_version(void);
 
-/* What the last error in this thread was, for printf("%s\n", ...); in Fortran: print *, exoskel_error_text. Valid until the
+/* What the last error in this thread was, for printf("%s\n", ...); exoskel.f90 has exoskel_error_text for it. Valid until the
  * next call in this thread. */
 const char *exoskel_error(void);
 
