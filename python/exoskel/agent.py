@@ -24,7 +24,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,7 +127,7 @@ class Agent:
                 if self._selector.get_map().get(ready.fd) is ready:
                     ready.data(events)
             if self._deadline is not None and time.monotonic() >= self._deadline:
-                self.signal(list(self._processes), signal.SIGKILL)
+                self.send_signal(list(self._processes), signal.SIGKILL)
                 self._deadline = math.inf
             self._have_signed()
             self._tell_here()
@@ -136,6 +136,15 @@ class Agent:
         if self._deadline is None or self._deadline == math.inf:
             return None
         return max(0.0, self._deadline - time.monotonic())
+
+    def asked(self, action: Callable[..., None]) -> Callable[..., None]:
+        """Return a handler of the same name that has an action done by the thread that serves."""
+
+        @wraps(action)
+        def handler(*arguments: Any) -> None:
+            self.ask(partial(action, *arguments))
+
+        return handler
 
     def ask(self, what: Callable[[], None]) -> None:
         """Have something done by the thread that serves. For every thread."""
@@ -150,7 +159,7 @@ class Agent:
                 with contextlib.suppress(OSError):
                     process.context.shutdown(socket.SHUT_WR)
             strangers = [one.number for one in self._processes.values() if one.key is None]
-            self.signal(strangers, signal.SIGTERM)
+            self.send_signal(strangers, signal.SIGTERM)
 
     def start(
         self,
@@ -192,7 +201,7 @@ class Agent:
             self._tell(process, (rank, *siblings[rank]))
         known.asked.clear()
 
-    def signal(self, numbers: list[int], number: int) -> None:
+    def send_signal(self, numbers: list[int], number: int) -> None:
         """Send a signal to processes, and to what they have started."""
         for one in numbers:
             running = self._processes.get(one)
@@ -254,7 +263,7 @@ class Agent:
         if message is None:
             # Somebody has ended it, and so has the kernel its processes, but not what they have started.
             self._selector.unregister(self._zygote.control)
-            self.signal(list(self._processes), signal.SIGKILL)
+            self.send_signal(list(self._processes), signal.SIGKILL)
             for one in list(self._processes.values()):
                 self._ended(one, None, "the process that starts processes was ended")
             return
@@ -445,29 +454,8 @@ def main(incoming: io.RawIOBase, outgoing: io.RawIOBase) -> int:
             patience=told["patience"],
         ) as node:
             endpoint = node.endpoint(ENDPOINT)
-
-            @endpoint.handler
-            def start(
-                group: int,
-                numbers: list[int],
-                ranks: list[int],
-                what: dict[str, Any],
-                told: dict[str, Any],
-            ) -> None:
-                agent.ask(partial(agent.start, group, numbers, ranks, what, told))
-
-            @endpoint.handler
-            def siblings(group: int, found: list[tuple[str | None, str]]) -> None:
-                agent.ask(partial(agent.siblings, group, found))
-
-            @endpoint.handler
-            def send_signal(numbers: list[int], number: int) -> None:
-                agent.ask(partial(agent.signal, numbers, number))
-
-            @endpoint.handler
-            def end() -> None:
-                agent.ask(agent.end)
-
+            for action in (agent.start, agent.siblings, agent.send_signal, agent.end):
+                endpoint.handler(agent.asked(action))
             creator = node.bind(told["creator"])
             creator.request("agent", endpoint.startpoint(to="*").text()).result()
             threading.Thread(target=_follow, args=[incoming, agent], daemon=True).start()

@@ -151,7 +151,6 @@ class _Zygote:
         self._descriptors_max = descriptors_max
         self._running: dict[int, int] = {}
         self._woken, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._waker = waker
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
@@ -196,8 +195,7 @@ class _Zygote:
             answer = Started(what.number, None, error.strerror or str(error))
         else:
             if process == 0:
-                self._context, errors = descriptors
-                self._prepare(what, errors)
+                self._prepare(what, *descriptors)
                 return False
             self._running[process] = what.number
             answer = Started(what.number, process)
@@ -206,7 +204,7 @@ class _Zygote:
         self._say(answer)
         return True
 
-    def _prepare(self, what: ProcessStart, errors: int) -> None:
+    def _prepare(self, what: ProcessStart, inherited: int, errors: int) -> None:
         """Make this process one of a job; if it is a program, execute it."""
         zygote = os.getppid()
         # Its siblings are the zygote's.
@@ -216,7 +214,7 @@ class _Zygote:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.setsid()
         # The socket first: its own number may be that of a standard stream's copy.
-        context = os.dup(self._context)
+        context = os.dup(inherited)
         os.dup2(errors, 2)
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
