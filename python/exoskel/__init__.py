@@ -45,7 +45,8 @@ if TYPE_CHECKING:
         WorkerLostError,
     )
     from .executor import Executor
-    from .job import Job, Process, Processes
+    from .job import Job
+    from .job_processes import Process, Processes
     from .job_summary import JobSummary, ProcessSummary
     from .launchers import Local, Ssh
     from .manager import Manager
@@ -134,9 +135,9 @@ _HOMES = {
     "Pipeline": "skeletons",
     "PlannedMessage": "redistribution",
     "Pool": "pool",
-    "Process": "job",
+    "Process": "job_processes",
     "ProcessSummary": "job_summary",
-    "Processes": "job",
+    "Processes": "job_processes",
     "RedistributionPlan": "redistribution",
     "RemoteTraceback": "errors",
     "Seq": "skeletons",

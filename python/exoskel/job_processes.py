@@ -1,0 +1,239 @@
+"""Processes of a job as its creator has them: `Process`, and all that were started together, `Processes`."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, overload
+
+from .errors import ProcessEndedError
+from .job_process import VALUE
+from .peer_text import one_line
+
+if TYPE_CHECKING:
+    from . import links
+    from .job_state import Agent, Group, JobState
+    from .link_streams import Stream
+
+__all__ = ["Process", "Processes", "Record", "ended", "ended_text"]
+
+
+class Process:
+    """A process of a job, which is there: requests can be made to it.
+
+    Attributes
+    ----------
+    rank : int
+        Which of the processes that were started together it is, from 0.
+    number : int
+        Which process of its job it is.
+    host : str
+        Where it runs.
+    """
+
+    def __init__(self, state: JobState, record: Record) -> None:
+        self._state = state
+        self._record = record
+        self.rank = record.rank
+        self.number = record.number
+        self.host = record.agent.host
+
+    def request(self, handler: str, /, *arguments: Any, **keywords: Any) -> links.Reply:
+        """Call a handler of the process's endpoint; see `exoskel.links.Binding.request`."""
+        return self._binding().request(handler, *arguments, **keywords)
+
+    def post(self, handler: str, /, *arguments: Any, **keywords: Any) -> None:
+        """Call a handler of the process's endpoint, without an answer."""
+        self._binding().post(handler, *arguments, **keywords)
+
+    def stream(self, handler: str, *, timeout: float | None = None) -> Stream:
+        """Open a byte stream to the process; see `exoskel.links.Binding.stream`."""
+        return self._binding().stream(handler, timeout=timeout)
+
+    def region(self, name: str, *, timeout: float | None = 10.0) -> links.Region:
+        """Return an array that the process offers; see `exoskel.links.Binding.region`."""
+        return self._binding().region(name, timeout=timeout)
+
+    def value(self, timeout: float | None = None) -> Any:
+        """Wait until the process's function has returned, and return what it has returned: plain data and arrays.
+
+        Raises
+        ------
+        ProcessEndedError
+            If it has ended instead.
+        HandlerError
+            If what it has returned is something else.
+        TimeoutError
+            If it has not returned by then.
+        """
+        self._state.wait_for_return([self._record], timeout)
+        return self._binding().request(VALUE).result()
+
+    @property
+    def exit_code(self) -> int | None:
+        """Its exit code, or the negative number of the signal that has ended it; None while it runs."""
+        return self._record.code
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end of the process, and return its exit code.
+
+        Raises
+        ------
+        TimeoutError
+            If it still runs by then.
+        """
+        self._state.wait_for_end([self._record], timeout)
+        return _code_of(self._record)
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the process, and to what it has started."""
+        self._state.send_signal([self._record], number)
+
+    def _binding(self) -> links.Binding:
+        return self._state.binding(self._record)
+
+    def __repr__(self) -> str:
+        """Say which it is, and how it stands."""
+        code = self.exit_code
+        how = "runs" if code is None else f"ended with {code}"
+        return f"<exoskel.Process {self.number} on {self.host}: {how}>"
+
+
+class Processes(Sequence["Future[Process]"]):
+    """Processes that were started together: a future for each, by ranks, which has the process when it is there.
+
+    A process that runs a function is there when it has used its ``peers``, has called ``ready()``, or the function has returned. A program
+    is there when it has called `exoskel.links.init` and one of the former, or has ended with 0.
+    """
+
+    def __init__(self, state: JobState, records: list[Record]) -> None:
+        self._state = state
+        self._records = records
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._records)
+
+    @overload
+    def __getitem__(self, rank: int) -> Future[Process]: ...
+    @overload
+    def __getitem__(self, rank: slice) -> Sequence[Future[Process]]: ...
+    def __getitem__(self, rank: int | slice) -> Future[Process] | Sequence[Future[Process]]:
+        """Return the future of a rank."""
+        if isinstance(rank, slice):
+            return [record.future for record in self._records[rank]]
+        return self._records[rank].future
+
+    def result(self, timeout: float | None = None) -> list[Process]:
+        """Wait until all of them are there, and return them.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            How many seconds to wait at most.
+
+        Raises
+        ------
+        ProcessEndedError
+            If one has ended before it was there.
+        TimeoutError
+            If they aren't all there by then.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        found = []
+        for record in self._records:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            try:
+                found.append(record.future.result(left))
+            except TimeoutError:
+                missing = sum(not one.future.done() for one in self._records)
+                raise TimeoutError(
+                    f"{missing} of {len(self)} processes are not there within {timeout:g} seconds; the first is rank {record.rank} on {record.agent.host}"
+                ) from None
+        return found
+
+    def values(self, timeout: float | None = None) -> list[Any]:
+        """Wait until the function has returned in all of them, and return what it has returned, by ranks; see `Process.value`."""
+        self._state.wait_for_return(self._records, timeout)
+        replies = [self._state.binding(record).request(VALUE) for record in self._records]
+        return [reply.result() for reply in replies]
+
+    def wait(self, timeout: float | None = None) -> list[int]:
+        """Wait until all of them have ended, and return their exit codes, by ranks.
+
+        Raises
+        ------
+        TimeoutError
+            If some still run by then.
+        """
+        self._state.wait_for_end(self._records, timeout)
+        return [_code_of(record) for record in self._records]
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to all of them, and to what they have started."""
+        self._state.send_signal(self._records, number)
+
+
+def _uncancellable() -> Future[Process]:
+    """Return a future that runs: to cancel it would not end the process."""
+    future: Future[Process] = Future()
+    future.set_running_or_notify_cancel()
+    return future
+
+
+@dataclass
+class Record:
+    """A process, and what is known of it."""
+
+    number: int
+    rank: int
+    group: Group
+    agent: Agent
+    program: str
+    future: Future[Process] = field(default_factory=_uncancellable)
+    startpoint: str | None = None
+    binding: links.Binding | None = None
+    has_returned: bool = False
+    has_ended: bool = False
+    code: int | None = None
+    seconds: float = 0.0
+    memory_bytes: int = 0
+    stderr: str = ""
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        # Those for users' own purposes have none.
+        return f"signal {number}"
+
+
+def _code_of(record: Record) -> int:
+    if record.code is None:
+        raise ended(record)
+    return record.code
+
+
+def ended(record: Record) -> ProcessEndedError:
+    """Return the error that says how a process has ended."""
+    return ProcessEndedError(ended_text(record), record.number, record.agent.host, record.code)
+
+
+def ended_text(record: Record) -> str:
+    """Say how a process has ended, or that it has no link yet."""
+    who = f"process {record.number} (rank {record.rank}, {record.program}) on {record.agent.host}"
+    if not record.has_ended:
+        return f"{who} has no link to its job yet"
+    if record.code is None:
+        return f"{who} has no exit code: {one_line(record.stderr)}"
+    how = (
+        f"was ended by {_signal_name(-record.code)}"
+        if record.code < 0
+        else f"has ended with exit code {record.code}"
+    )
+    last = record.stderr.strip().splitlines()[-1:]
+    return f"{who} {how}" + (f": {one_line(last[0])}" if last else "")
