@@ -80,3 +80,19 @@ def test_processes_of_two_hosts_by_openssh(ssh: list[str], tmp_path: Path) -> No
         assert hosts == ["127.0.0.1", "127.0.0.1", "localhost", "localhost"]
         asleep = job.start(["sleep", "600"], count=2, cwd=tmp_path)
     assert asleep.wait(timeout=0) == [-15, -15]
+
+
+def whereabouts(_item: int) -> tuple[str, int, int]:
+    here = ex.links.here()
+    return here.name.partition("#")[0], here.rank, int(os.environ["EXOSKEL_SLOT"])
+
+
+def test_a_manager_has_slots_on_two_hosts_by_openssh(ssh: list[str]) -> None:
+    launch = ex.Ssh(["127.0.0.1", "localhost"], python=sys.executable, command=ssh)
+    with ex.Manager(whereabouts, ex.ParDegree(4), launch=launch) as manager:
+        found = set(manager.map(range(2000)))
+        workers = sorted(worker.name for worker in manager.summary().workers)
+    assert workers == ["127.0.0.1", "localhost"]
+    expected = {("127.0.0.1", 0, 0), ("127.0.0.1", 1, 1), ("localhost", 2, 0), ("localhost", 3, 1)}
+    assert found <= expected
+    assert len(found) >= 2

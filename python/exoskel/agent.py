@@ -194,12 +194,24 @@ class Agent:
             self._start(start, told_each, self._groups.setdefault(group, _Group()))
 
     def siblings(self, group: int, siblings: list[tuple[str | None, str]]) -> None:
-        """Take the startpoints of processes that were started together, by ranks, or why one has none."""
+        """Take the startpoints of processes that were started together, by ranks, or why one has none; again, when others are in the place of some."""
         known = self._groups.setdefault(group, _Group())
-        known.siblings = siblings
+        before, known.siblings = known.siblings, siblings
+        if before is not None:
+            self._tell_changes(known, before)
         for process, rank in known.asked:
             self._tell(process, (rank, *siblings[rank]))
         known.asked.clear()
+
+    def _tell_changes(self, group: _Group, before: list[tuple[str | None, str]]) -> None:
+        """Tell processes which of the siblings that they know have been replaced."""
+        assert group.siblings is not None
+        pairs = zip(before, group.siblings, strict=True)
+        changed = [rank for rank, (old, new) in enumerate(pairs) if old[0] != new[0]]
+        for process in self._processes.values():
+            if process.group is group:
+                for rank in process.asked.intersection(changed):
+                    self._tell(process, (rank, *group.siblings[rank]))
 
     def send_signal(self, numbers: list[int], number: int) -> None:
         """Send a signal to processes, and to what they have started."""
@@ -341,8 +353,8 @@ class Agent:
             numbers = [process.number for process in due]
             keys = [process.key for process in due]
             certificates = self._creator.request("sign", numbers, keys).result()
-            for process, certificate in zip(due, certificates, strict=True):
-                signed = {"certificate": bytes(certificate), "root": self._root}
+            for process, its in zip(due, certificates, strict=True):
+                signed = {"certificates": [bytes(one) for one in its], "root": self._root}
                 self._tell(process, {**process.told, **signed})
 
     def _tell_here(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from .errors import LinkError
-from .job_state import AGENT_SECONDS, PROCESSES_MAX, JobState
+from .job_state import AGENT_SECONDS, PROCESSES_MAX, Group, JobState
 from .launchers import Launcher, Local
 from .link_waiting import bounded_seconds
 
@@ -105,7 +105,8 @@ class Job:
         environment = {str(name): str(value) for name, value in (env or {}).items()}
         directory = os.fspath(cwd) if cwd is not None else os.getcwd()
         start = {"words": words, "directory": directory, "environment": environment}
-        return self._state.start(count, start, {"contents": contents, "threads": threads}, program)
+        group = Group(program, start, {"contents": contents, "threads": threads})
+        return self._state.start(group, count)
 
     def summary(self) -> JobSummary:
         """Return how all processes of the job stand or have ended, in the order in which they were asked for."""
@@ -140,7 +141,7 @@ def _to_be_run(what: Any, arguments: Sequence[Any]) -> tuple[list[str], bytes, s
         name = getattr(what, "__qualname__", type(what).__qualname__)
         run = by_value.dumps_by_value((what, tuple(arguments)))
         # Where modules are found, before anything is imported.
-        return [], pickle.dumps((sys.path, run)), f"{name}()"
+        return [], pickle.dumps((sys.prefix, sys.path, False, run)), f"{name}()"
     if arguments:
         raise TypeError("got arguments beside a program, expected all of its words in a list")
     if isinstance(what, str | bytes) or not isinstance(what, Sequence) or not what:

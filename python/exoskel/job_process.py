@@ -28,7 +28,7 @@ from .process_zygote import CONTEXT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["JobNode", "Siblings", "init", "run_function"]
+__all__ = ["JobNode", "JoinedProcess", "Siblings", "init", "join", "run_function"]
 
 # The endpoint of each process that its siblings and the job's creator have links to.
 ENDPOINT = "process"
@@ -84,7 +84,11 @@ class _Context:
         with contextlib.suppress(OSError, EOFError):
             while True:
                 rank, startpoint, error = self.receive()
-                future = self._asked[rank]
+                with self._lock:
+                    future = self._asked[rank]
+                    if future.done():
+                        # Another process is in its place.
+                        future = self._asked[rank] = Future()
                 if startpoint is None:
                     future.set_exception(ProcessEndedError(error))
                 else:
@@ -106,10 +110,29 @@ class _Context:
         return bytes(parts)
 
 
+class JoinedProcess:
+    """A process that has joined its job: it knows which of its siblings it is, and can prove it.
+
+    Attributes
+    ----------
+    told : dict
+        What its agent has told it.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.context = _Context(connection)
+        self._key = _core.ProcessKey()
+        self.context.send(key=base64.b64encode(self._key.public_key).decode())
+        self.told: dict[str, Any] = self.context.receive()
+
+    def credential(self, which: int = 0) -> _core.ProcessCredential:
+        """Return a credential of this process, for the first of its roles or another one."""
+        return self._key.credential(self.told["certificates"][which], self.told["root"])
+
+
 _lock = threading.Lock()
-_context: _Context | None = None
+_joined: JoinedProcess | None = None
 _node: JobNode | None = None
-_told: dict[str, Any] = {}
 
 
 class Siblings:
@@ -122,7 +145,8 @@ class Siblings:
         self._node = node
         self._size = size
         self._lock = threading.Lock()
-        self._bound: dict[int, links.Binding] = {}
+        # With what they are bound to: another process may come into a sibling's place.
+        self._bound: dict[int, tuple[str, links.Binding]] = {}
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -143,10 +167,14 @@ class Siblings:
         if not -self._size <= rank < self._size:
             raise IndexError(f"got the rank {rank}, expected one of {self._size}")
         rank %= self._size
+        startpoint = self._node._startpoint_of(rank)
         with self._lock:
-            bound = self._bound.get(rank)
-            if bound is None:
-                bound = self._bound[rank] = self._node._sibling(rank)
+            known, bound = self._bound.get(rank, (None, None))
+            if bound is None or known != startpoint:
+                if bound is not None:
+                    bound.close()
+                bound = self._node.bind(as_startpoint(startpoint))
+                self._bound[rank] = startpoint, bound
             return bound
 
     def __iter__(self) -> Iterator[links.Binding]:
@@ -175,13 +203,14 @@ class JobNode(links.Node):
     size: int
     process: links.Endpoint
 
-    def __init__(
-        self, told: dict[str, Any], credential: _core.ProcessCredential, context: _Context
-    ) -> None:
-        super().__init__(credential, listen=told["listen"], live=False, patience=told["patience"])
+    def __init__(self, joined: JoinedProcess) -> None:
+        told = joined.told
+        super().__init__(
+            joined.credential(), listen=told["listen"], live=False, patience=told["patience"]
+        )
         self.rank, self.size = told["rank"], told["size"]
         self.process = self.endpoint(ENDPOINT, threads=told["threads"])
-        self._context = context
+        self._context = joined.context
         self._siblings = Siblings(self, self.size)
         self._is_ready = False
         self._ready_lock = threading.Lock()
@@ -199,18 +228,17 @@ class JobNode(links.Node):
         self.ready()
         return self._siblings
 
-    def _sibling(self, rank: int) -> links.Binding:
+    def _startpoint_of(self, rank: int) -> str:
         asked = self._context.startpoint_of(rank)
         try:
-            text = asked.result(_WARNING_SECONDS)
+            return asked.result(_WARNING_SECONDS)
         except TimeoutError:
             _log.warning(
                 "rank %d waits for its siblings: not all of the %d processes have used their `peers`, or have called `ready()`",
                 self.rank,
                 self.size,
             )
-            text = asked.result()
-        return self.bind(as_startpoint(text))
+            return asked.result()
 
     def _give(self, value: Any) -> None:
         """Have what the function has returned ready for the job's creator."""
@@ -231,14 +259,37 @@ def init() -> JobNode:
     LinkError
         If no job has started it, or the job is over.
     """
+    global _node
+    joined = join()
     with _lock:
-        return _joined()
-
-
-def _joined() -> JobNode:
-    global _context, _node
-    if _node is not None:
+        if _node is None:
+            _node = JobNode(joined)
         return _node
+
+
+def join() -> JoinedProcess:
+    """Join the job that has started this process, without a node. Every call returns the same.
+
+    Raises
+    ------
+    LinkError
+        As `init` does.
+    """
+    global _joined
+    with _lock:
+        if _joined is not None:
+            return _joined
+        connection = _inherited()
+        try:
+            _joined = JoinedProcess(connection)
+        except (OSError, EOFError) as error:
+            raise LinkError(f"the job of this process is over: {error}") from None
+        follow = _joined.context.follow
+        threading.Thread(target=follow, name="exoskel-job", daemon=True).start()
+        return _joined
+
+
+def _inherited() -> socket.socket:
     place = os.environ.get(CONTEXT)
     if place is None:
         raise LinkError(
@@ -251,28 +302,26 @@ def _joined() -> JobNode:
             f"the socket of this process's job can't be used ({error}): it is inherited as descriptor {place}, and must not be closed before"
         ) from None
     connection.set_inheritable(False)
-    context = _context = _Context(connection)
-    key = _core.ProcessKey()
-    try:
-        context.send(key=base64.b64encode(key.public_key).decode())
-        _told.update(context.receive())
-    except (OSError, EOFError) as error:
-        raise LinkError(f"the job of this process is over: {error}") from None
-    credential = key.credential(_told["certificate"], _told["root"])
-    _node = JobNode(_told, credential, context)
-    threading.Thread(target=context.follow, name="exoskel-job", daemon=True).start()
-    return _node
+    return connection
 
 
 def run_function() -> int:
-    """Run the function that this process was started for, and stay until the job ends. Return the exit code."""
+    """Run the function that this process was started for, and stay until the job ends; or be a slot. Return the exit code."""
     from . import script
 
     script.enter()
+    joined = join()
+    prefix, path, is_slot, run = pickle.loads(joined.told["contents"])
+    # Another Python has its modules elsewhere.
+    sys.path[:] = (
+        path if prefix == sys.prefix else [*sys.path, *(one for one in path if one not in sys.path)]
+    )
+    if is_slot:
+        from . import job_slot
+
+        return job_slot.serve(joined, pickle.loads(run))
     here = init()
-    sys.path[:], run = pickle.loads(_told["contents"])
     function, arguments = pickle.loads(run)
     here._give(function(here, *arguments))
-    assert _context is not None
-    _context.is_over.wait()
+    joined.context.is_over.wait()
     return 0

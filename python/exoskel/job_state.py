@@ -14,7 +14,7 @@ import signal
 import tempfile
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +27,11 @@ from .link_arguments import as_startpoint
 from .peer_text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from .launchers import AgentChannel
 
-__all__ = ["AGENT_SECONDS", "PROCESSES_MAX", "JobState"]
+__all__ = ["AGENT_SECONDS", "PROCESSES_MAX", "Group", "JobState"]
 
 _log = logging.getLogger("exoskel.links")
 _log = logging.getLogger("exoskel.links")
@@ -95,13 +95,21 @@ class _ProcessBinding(links.Binding):
         return error
 
 
+@dataclass
 class Group:
-    """Processes that were started together. When all are there, or have ended, they learn of each other."""
+    """Processes that are started together. When all are there, or have ended, they learn of each other."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.records: list[Record] = []
-        self.is_told = False
+    program: str
+    #: How they are started, and what they learn when they join.
+    what: dict[str, Any]
+    told: dict[str, Any]
+    #: What each is on its wires: it has a certificate for each.
+    roles: tuple[str, ...] = ("peer",)
+    #: Called when one has ended, by a thread that must not wait.
+    on_end: Callable[[Record], None] = lambda _: None
+    number: int = 0
+    records: list[Record] = field(default_factory=list)
+    is_told: bool = False
 
 
 class JobState:
@@ -129,11 +137,15 @@ class JobState:
             self.close()
             raise
 
-    def _made_node(self) -> links.Node:
+    def own_credential(self, role: str) -> _core.ProcessCredential:
+        """Return a credential of the creator."""
         key = _core.ProcessKey()
-        [certificate] = self._authority.sign(own_host(), [(_CREATOR, key.public_key)])
+        [certificate] = self._authority.sign(role, own_host(), [(_CREATOR, key.public_key)])
+        return key.credential(certificate, self._authority.root)
+
+    def _made_node(self) -> links.Node:
         node = links.Node(
-            key.credential(certificate, self._authority.root),
+            self.own_credential("peer"),
             listen=[f"unix:{self._folder / 'creator'}", *self._listen],
             live=False,
             patience=self._patience,
@@ -143,6 +155,21 @@ class JobState:
             agents.handler(handler)
         self._for_agents = agents.startpoint(to="*").text()
         return node
+
+    @property
+    def folder(self) -> Path:
+        """What the creator has for sockets of its own."""
+        return self._folder
+
+    @property
+    def hosts(self) -> int:
+        """How many hosts take part."""
+        return len(self._agents)
+
+    @property
+    def creator_name(self) -> str:
+        """The creator's name in its certificates."""
+        return f"{own_host()}#{_CREATOR}.{self.job}"
 
     def _launch(self, launcher: Launcher, hosts_min: int | None, deadline: float) -> None:
         for channel in launcher.launch():
@@ -196,7 +223,7 @@ class JobState:
             raise VersionError(
                 f"{agent.host} has Exoskel {one_line(version)}, expected {__version__}, as here: update the older one"
             )
-        [certificate] = self._authority.sign(agent.host, [(agent.number, public_key)])
+        [certificate] = self._authority.sign("peer", agent.host, [(agent.number, public_key)])
         told = {
             "certificate": base64.b64encode(certificate).decode(),
             "root": base64.b64encode(self._authority.root).decode(),
@@ -220,35 +247,54 @@ class JobState:
         for record in its:
             self._end(record, None, 0.0, 0, _LOST)
 
-    def start(
-        self, count: int, what: dict[str, Any], told: dict[str, Any], program: str
-    ) -> Processes:
-        """Start processes on all hosts."""
+    def start(self, group: Group, count: int) -> Processes:
+        """Start processes on all hosts, neighbours on one."""
         agents = list(self._agents.values())
         for agent in agents:
             if agent.is_lost:
                 raise ProcessEndedError(f"what starts processes on {agent.host} has ended")
         with self._changed:
-            group = Group(self._next)
             if self._next + count > PROCESSES_MAX:
                 raise ValueError(f"got more than {PROCESSES_MAX} processes for one job")
+            group.number = self._next
+            group.told |= {"size": count, "patience": self._patience}
             for rank in range(count):
-                # Neighbours are on one host.
-                agent = agents[rank * len(agents) // count]
-                record = Record(self._next, rank, group, agent, program)
-                self._records[record.number] = record
-                group.records.append(record)
-                self._next += 1
+                self._add(group, rank, agents[rank * len(agents) // count])
         self._allow_descriptors()
-        told |= {"size": count, "patience": self._patience}
         for agent in agents:
-            its = [record for record in group.records if record.agent is agent]
-            if its and agent.binding is not None:
-                numbers = [record.number for record in its]
-                ranks = [record.rank for record in its]
-                request = agent.binding.request("start", group.number, numbers, ranks, what, told)
-                request.result()
+            self._have_started(
+                agent, group, [record for record in group.records if record.agent is agent]
+            )
         return Processes(self, group.records)
+
+    def replace(self, record: Record) -> bool:
+        """Start another process in the place of one that has ended. Return whether there is a host for it."""
+        with self._changed:
+            agents = [one for one in self._agents.values() if not one.is_lost]
+            if self._is_over or not agents or self._next >= PROCESSES_MAX:
+                return False
+            agent = record.agent if record.agent in agents else agents[record.rank % len(agents)]
+            other = self._add(record.group, record.rank, agent)
+        self._have_started(agent, record.group, [other])
+        return True
+
+    def _add(self, group: Group, rank: int, agent: Agent) -> Record:
+        record = Record(self._next, rank, group, agent, group.program)
+        self._next += 1
+        self._records[record.number] = record
+        # In the place of one that was there.
+        group.records[rank : rank + 1] = [record]
+        group.is_told = False
+        return record
+
+    def _have_started(self, agent: Agent, group: Group, records: list[Record]) -> None:
+        if not records or agent.binding is None:
+            return
+        numbers = [record.number for record in records]
+        ranks = [record.rank for record in records]
+        agent.binding.request(
+            "start", group.number, numbers, ranks, group.what, group.told
+        ).result()
 
     def _allow_descriptors(self) -> None:
         """Raise what this process may have open: a session with each process of the job takes two descriptors."""
@@ -270,13 +316,21 @@ class JobState:
                 agent.binding = binding
                 self._changed.notify_all()
 
-    def sign(self, call: links.Call, numbers: list[int], keys: list[bytes]) -> list[bytes]:
+    def sign(self, call: links.Call, numbers: list[int], keys: list[bytes]) -> list[list[bytes]]:
         """Sign the keys of an agent's processes."""
-        asked = [
-            (self._own_record(call, number).number, bytes(key))
-            for number, key in zip(numbers, keys, strict=True)
-        ]
-        return self._authority.sign(self._agents[_number_of(call)].host, asked)
+        host = self._agents[_number_of(call)].host
+        records = [self._own_record(call, number) for number in numbers]
+        by_roles: dict[tuple[str, ...], list[tuple[int, bytes]]] = {}
+        for record, key in zip(records, keys, strict=True):
+            by_roles.setdefault(record.group.roles, []).append((record.number, bytes(key)))
+        signed: dict[int, list[bytes]] = {number: [] for number in numbers}
+        for roles, asked in by_roles.items():
+            for role in roles:
+                for (number, _), one in zip(
+                    asked, self._authority.sign(role, host, asked), strict=True
+                ):
+                    signed[number].append(one)
+        return [signed[number] for number in numbers]
 
     def ended(
         self,
@@ -361,6 +415,7 @@ class JobState:
         elif is_pending:
             record.future.set_exception(ended(record))
         self._tell_siblings([record.group])
+        record.group.on_end(record)
 
     def binding(self, record: Record) -> links.Binding:
         """Return the link to a process."""

@@ -67,6 +67,7 @@ __all__ = [
     "Startpoint",
     "Stream",
     "group",
+    "here",
     "init",
 ]
 
@@ -866,6 +867,22 @@ class _Driver:
     def _handle(self) -> int:
         log_warnings(self._node)
         return sum(handlers.handle_waiting() for handlers in list(self._endpoints.values()))
+
+
+def here() -> "JobNode":
+    """Return the node of this process of a job: in a task, that of the slot, if its manager was given ``launch``. Made when it is first asked for.
+
+    Returns
+    -------
+    JobNode
+        This process's node, which knows its siblings: the other slots.
+
+    Raises
+    ------
+    LinkError
+        As `init` does.
+    """
+    return init()
 
 
 def init() -> "JobNode":

@@ -6,18 +6,20 @@ import importlib
 import os
 import pickle
 import sys
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from . import _core, inner_threads
-from .errors import InitializerError, NoWorkerError, ProgramError
+from .errors import ExoskelError, InitializerError, NoWorkerError, ProgramError
 from .function_state import is_same, state_of
 from .options import ManagerOptions, checked, documented, of_children, of_items, some_checked
 from .skeletons import ParDegree, Skeleton, flatten, skeleton_of
 
 if TYPE_CHECKING:
+    from .launched_slots import LaunchedSlots
     from .status import Status
     from .summary import Summary
 
@@ -32,6 +34,10 @@ class Start:
 running: "weakref.WeakSet[_core.Manager | Start]" = weakref.WeakSet()
 # So many reasons are told why there is no worker.
 REASONS_MAX = 20
+# Those whose slots are processes of a job.
+_launched: "dict[_core.Manager, LaunchedSlots]" = {}
+# Between two looks at whether such slots can come at all.
+_LOOK_SECONDS = 0.25
 
 
 @documented(ManagerOptions)
@@ -282,6 +288,36 @@ def start(slots: int, functions: list[bytes], options: Mapping[str, Any]) -> "_c
     _core.Manager
         The driver's handle.
     """
+    if options["launch"] is None:
+        return _started(slots, functions, options, None)
+    for other in ("workers", "listen", "credential"):
+        if options[other] is not None:
+            raise TypeError(
+                f"got {other}= beside launch=, expected one of both: what is launched needs no {other}"
+            )
+    from .launched_slots import LaunchedSlots
+
+    launched = LaunchedSlots(options["launch"], slots, max(options["wait"], 1.0))
+    try:
+        core = _started(slots, functions, options, launched)
+    except BaseException:
+        launched.close()
+        raise
+    _launched[core] = launched
+    try:
+        launched.start(str(core.address), options)
+    except BaseException:
+        shut_down(core)
+        raise
+    return core
+
+
+def _started(
+    slots: int,
+    functions: list[bytes],
+    options: Mapping[str, Any],
+    launched: "LaunchedSlots | None",
+) -> "_core.Manager":
     hosts: list[tuple[str, str | None]] = []
     host_file: str | None = None
     workers = options["workers"]
@@ -296,9 +332,20 @@ def start(slots: int, functions: list[bytes], options: Mapping[str, Any]) -> "_c
         from .hosts import parse_address_alone
 
         listen = str(parse_address_alone(listen, 7600))
+    elif launched is not None:
+        listen = launched.listen
     remote = bool(hosts or listen)
     told = {**options, "listen": listen}
-    own = ("workers", "wait", "on_capacity", "timeout", "retries_on", "initializer", "initargs")
+    own = (
+        "workers",
+        "launch",
+        "wait",
+        "on_capacity",
+        "timeout",
+        "retries_on",
+        "initializer",
+        "initargs",
+    )
     for name in own:
         del told[name]
     if remote and options["credential"] is not None:
@@ -331,6 +378,7 @@ def start(slots: int, functions: list[bytes], options: Mapping[str, Any]) -> "_c
             "slots": slots,
             "hosts": hosts,
             "host_file": host_file,
+            "credential": launched and launched.credential,
             "command": [sys.executable, "-m", "exoskel.slot"],
             # What its children are told, who have a credential and a policy of their own.
             "children": pickle.dumps(
@@ -383,7 +431,12 @@ def wait_for_slots(core: "_core.Manager", options: Mapping[str, Any]) -> None:
         raised: that ends runs, whether it was fast or slow.
     """
     timeout, joins = options["wait"], options["listen"] is not None
-    ready, wanted, is_final, attempts, untold = core.wait_ready(timeout, joins)
+    launched = _launched.get(core)
+    if launched is None:
+        ready, wanted, is_final, attempts, untold = core.wait_ready(timeout, joins)
+    else:
+        joins = True
+        ready, wanted, is_final, attempts, untold = _wait_for_launched(core, launched, timeout)
     if ready == 0 and not any(isinstance(attempt, InitializerError) for attempt in attempts):
         reasons = _reasons(attempts)
         # The wait ends early when everybody has been asked and nobody can come.
@@ -397,6 +450,21 @@ def wait_for_slots(core: "_core.Manager", options: Mapping[str, Any]) -> None:
         # The others come when they can; these places have said why they don't yet.
         text = f"{ready} of {wanted} slots are ready; the run begins with those{_reasons(untold) or ', as the others have not come yet'}"
         present("warning", "", text)
+
+
+def _wait_for_launched(
+    core: "_core.Manager", launched: "LaunchedSlots", timeout: float
+) -> tuple[int, int, bool, list[ExoskelError], list[str]]:
+    """Wait for slots of a job; not any longer when none can come."""
+    deadline = time.monotonic() + timeout
+    while True:
+        left = max(0.0, deadline - time.monotonic())
+        ready, wanted, _, attempts, untold = core.wait_ready(min(left, _LOOK_SECONDS), True)
+        is_hopeless = ready == 0 and launched.is_hopeless
+        if ready >= wanted or left == 0.0 or is_hopeless:
+            failures = list(launched.failures)
+            texts = [str(failure) for failure in failures]
+            return ready, wanted, is_hopeless, [*attempts, *failures], [*untold, *texts]
 
 
 def _reasons(attempts: Sequence[object]) -> str:
@@ -530,10 +598,13 @@ def shut_down(core: "_core.Manager") -> None:
         The driver.
     """
     if not core.is_inherited():
+        launched = _launched.pop(core, None)
         try:
             core.shutdown()
         finally:
             ended(core)
+            if launched is not None:
+                launched.close()
 
 
 def ended(core: "_core.Manager | Start") -> None:

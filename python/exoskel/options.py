@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, TypeVar, g
 if TYPE_CHECKING:
     import argparse
 
+    from .launchers import Launcher
     from .status import Status
 
 __all__ = [
@@ -119,6 +120,14 @@ def _lines(name: str, value: Any) -> Any:
 def _function(name: str, value: Any) -> Any:
     if not callable(value):
         raise TypeError(f"got {name}={value!r}, expected a function")
+    return value
+
+
+def _launcher(name: str, value: Any) -> Any:
+    if not callable(getattr(value, "launch", None)):
+        raise TypeError(
+            f'got {name}={value!r}, expected a launcher, such as exoskel.Ssh(["lab1", "lab2"])'
+        )
     return value
 
 
@@ -370,6 +379,16 @@ class ManagerOptions(NodeOptions, total=False):
             _text,
             "str, optional",
             "The address at which workers join (``exoskel worker --join``), such as ``0.0.0.0:7600`` or ``unix:/path``.",
+        ),
+    ]
+    launch: Annotated[
+        "Launcher | None",
+        Option(
+            None,
+            _launcher,
+            "Local, Ssh or another launcher, optional",
+            "Starts the slots, on hosts where nothing has been prepared: `Ssh` needs nothing there but Exoskel. They are processes of a job of "
+            "the manager's own (`Job`), so they need no credential, and their tasks can talk to each other (`exoskel.links.here`).",
         ),
     ]
     on_capacity: Annotated[

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
-__all__ = ["main"]
+__all__ = ["Loader", "end_descendants", "main", "prepare_environment"]
 
 # What a slot may be given as an open descriptor, by the option that names it.
 _DESCRIPTORS = ("connection_fd", "listen_fd", "credential_fd", "policy_fd")
@@ -175,9 +175,9 @@ def main(arguments: list[str] | None = None) -> int:
         # All slots of a worker have this one.
         shared_source.in_common = descriptors["options_fd"]
         os.set_inheritable(shared_source.in_common, False)
-    _prepare_environment(descriptors["slot"], told["environment"])
+    prepare_environment(descriptors["slot"], told["environment"])
     # First, so that it runs last: what users' code ends at its exit in good order has done so by then.
-    atexit.register(_end_descendants, os.getpid())
+    atexit.register(end_descendants, os.getpid())
     properties = [("slots", str(told.get("slots", 1)))]
     if "connection_fd" in descriptors:
         properties.append(("local", "yes"))
@@ -191,6 +191,7 @@ def main(arguments: list[str] | None = None) -> int:
                 **{option: descriptors.get(option) for option in _DESCRIPTORS},
                 "join": told.get("join"),
                 "manager_name": told.get("manager_name"),
+                "credential": None,
                 "turns_fd": os.dup(descriptors["options_fd"]) if told.get("join") else None,
                 "properties": properties,
                 "python": f"{sys.version_info.major}.{sys.version_info.minor}",
@@ -233,7 +234,7 @@ def _is_importing(frame: FrameType | None) -> bool:
     return False
 
 
-def _end_descendants(slot: int) -> None:
+def end_descendants(slot: int) -> None:
     """End what tasks have left running, detached processes too. A forked child of a task that exits is none of it."""
     if os.getpid() == slot:
         _core.end_descendants()
@@ -254,7 +255,7 @@ def _told(descriptor: int) -> dict[str, Any]:
     return told
 
 
-def _prepare_environment(slot: int, variables: dict[str, str]) -> None:
+def prepare_environment(slot: int, variables: dict[str, str]) -> None:
     """Say which slot this is, and how many threads libraries may start, before anybody's code is imported."""
     os.environ["EXOSKEL_SLOT"] = str(slot)
     os.environ.update(variables)

@@ -1,7 +1,11 @@
 //! A job's authority and the credentials of its processes, for `exoskel.job`.
 
+use std::str::FromStr;
+
+use exoskel_identity::Role;
 use exoskel_net::pki::{JobAuthority, PkiError, ProcessKey};
 use exoskel_trust::Document;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rustls_pki_types::CertificateDer;
@@ -55,18 +59,21 @@ impl JobAuthorityHandle {
         PyBytes::new(py, self.0.root())
     }
 
-    /// Signs the public keys of processes on one host, given with the processes' numbers. Returns certificates in DER.
+    /// Signs the public keys of processes on one host for one role, given with the processes' numbers. Returns certificates in DER.
     fn sign<'py>(
         &self,
         py: Python<'py>,
+        role: &str,
         host: &str,
         keys: Vec<(u32, Vec<u8>)>,
     ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let role =
+            Role::from_str(role).map_err(|error| PyValueError::new_err(error.to_string()))?;
         let now = now();
         let signed = py.detach(|| {
             let signed = keys
                 .iter()
-                .map(|(number, key)| self.0.sign(host, *number, key, now));
+                .map(|(number, key)| self.0.sign(role, host, *number, key, now));
             signed.collect::<Result<Vec<_>, _>>()
         });
         let signed = signed.map_err(raised(py))?;

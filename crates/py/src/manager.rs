@@ -25,6 +25,7 @@ use pyo3::types::{PyBytes, PyDict, PyIterator, PyTuple};
 
 use crate::error::{self, ExceptionKind, raise};
 use crate::fork;
+use crate::job::ProcessCredential;
 use crate::keys::{keys, new_job, shared};
 use crate::listener;
 use crate::memory;
@@ -47,6 +48,8 @@ struct RunningManager {
     notices: Arc<NoticePrinter>,
     keys: NodeKeys,
     item_bytes_max: u64,
+    /// Where workers join, with the port that it has.
+    address: Option<String>,
     recording: Mutex<Option<RecordingFile>>,
 }
 
@@ -87,6 +90,8 @@ struct ManagerStart {
     hosts: Vec<(String, String)>,
     /// The file that lists them, if it is one.
     host_file: Option<PathBuf>,
+    /// The credential of a job's creator, in place of the one that the options name.
+    credential: Option<Py<ProcessCredential>>,
     /// Starts a child.
     command: Vec<String>,
     /// What children read first.
@@ -116,7 +121,9 @@ impl Manager {
             let policy = policy.map(|text| Document::Memory(text.into_bytes().into()));
             (credential, policy, Some(children))
         } else {
-            let credential = node.credential().ok_or_else(|| {
+            let of_job = start.credential.as_ref();
+            let of_job = of_job.map(|credential| credential.get().document.clone());
+            let credential = of_job.or_else(|| node.credential()).ok_or_else(|| {
                 let text = "got no credential, expected one: workers on other machines need credential=FILE \
                             (exoskel pki issue --role manager, or a proxy)";
                 raise(py, ExceptionKind::Credential, text)
@@ -141,6 +148,8 @@ impl Manager {
         let terms = sources.terms().map_err(|error| error::terms(py, &error))?;
         let listen = own.listen.as_deref();
         let listen = listen.map(|address| listener::bind(py, address));
+        let listen = listen.transpose()?;
+        let address = listen.as_ref().map(|listen| listen.address().to_string());
         let hosts = start.hosts.into_iter().map(|(address, name)| {
             let address = listener::parse(&address)?;
             Ok(HostLine { address, name })
@@ -162,7 +171,7 @@ impl Manager {
                 local: children,
                 hosts: hosts.collect::<PyResult<_>>()?,
                 host_file: start.host_file.map(HostFile::new),
-                listen: listen.transpose()?,
+                listen,
                 patience: seconds(own.patience)?,
             },
             setup_local: start.setup_local.into(),
@@ -180,6 +189,7 @@ impl Manager {
             notices,
             keys,
             item_bytes_max: node.message_bytes_max.saturating_sub(ENVELOPE_BYTES_MAX),
+            address,
             recording: Mutex::new(recording),
         })?))
     }
@@ -187,6 +197,12 @@ impl Manager {
     /// Refuses forked children of the process that made it.
     fn check_process(&self, py: Python<'_>) -> PyResult<()> {
         fork::own(py, &self.0).map(drop)
+    }
+
+    /// Where workers join, with the port that it has; none if they don't.
+    #[getter]
+    fn address(&self) -> Option<String> {
+        self.0.get().and_then(|own| own.address.clone())
     }
 
     /// Whether this is a forked child of the process that made it.

@@ -28,6 +28,7 @@ use crate::data::DataEncoder;
 use crate::error::{self, ExceptionKind, raise};
 use crate::interrupt::{self, Interruptible, OverdueItem};
 use crate::item_note::Subject;
+use crate::job::ProcessCredential;
 use crate::keys::{keys, of_one_session};
 use crate::listener::parse;
 use crate::options::{NodeOptions, SessionPart};
@@ -78,6 +79,8 @@ pub(crate) struct SlotStart {
     /// What all slots of the worker have open, where these dial.
     turns_fd: Option<RawFd>,
     credential_fd: Option<RawFd>,
+    /// That of a process of a job.
+    credential: Option<Py<ProcessCredential>>,
     policy_fd: Option<RawFd>,
     /// What it says of itself to managers.
     properties: Vec<(String, String)>,
@@ -118,7 +121,10 @@ pub(crate) fn serve_slot(
             .map(|descriptor| Document::inherited(take(descriptor)))
             .transpose()
     };
+    let of_job = start.credential.as_ref();
+    let of_job = of_job.map(|credential| credential.get().document.clone());
     let credential = inherited(start.credential_fd)?
+        .or(of_job)
         .or_else(|| options.credential())
         .ok_or_else(|| PyValueError::new_err("expected a credential"))?;
     let keys = keys(py, &of_one_session(), 1, options.key_memory.as_deref())?;

@@ -256,7 +256,7 @@ async fn welcome_worker(
         let mut waiting = None;
         loop {
             driver.borrow().check_current(began.get())?;
-            let admitted = driver.borrow_mut().admit_worker(peer.name())?;
+            let admitted = driver.borrow_mut().admit_worker(peer.identity().host())?;
             if admitted == Arrival::Placed {
                 is_admitted.set(true);
                 return Ok(());

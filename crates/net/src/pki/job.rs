@@ -65,12 +65,14 @@ impl JobAuthority {
 
     /// Signs the public key of a process, which alone has the private one: whoever sends somebody else's can't use what comes back.
     ///
-    /// `host` is the name that the process's host has proven, or that the job's owner gives it.
+    /// `role` is what the process is on the wires that the certificate is for; one process may have several. `host` is the name that its host
+    /// has proven, or that the job's owner gives it.
     ///
     /// # Errors
     /// [`PkiError`] for a key that is none, or when the name can't stand in a certificate.
     pub fn sign(
         &self,
+        role: Role,
         host: &str,
         number: u32,
         public_key: &[u8],
@@ -87,7 +89,7 @@ impl JobAuthority {
             job: self.job,
             number,
         };
-        let identity = Identity::of_process(Role::Peer, host, process)?;
+        let identity = Identity::of_process(role, host, process)?;
         self.authority
             .sign(&identity, &ProcessPublicKey(public_key), now)
     }

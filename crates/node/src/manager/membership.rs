@@ -106,7 +106,7 @@ impl ManagerMachine {
         now: Duration,
     ) -> Result<SessionId, JoinError> {
         // It may have been set aside while it was dialled.
-        if let Some(why) = self.unwanted(&peer.identity.name) {
+        if let Some(why) = self.unwanted(peer.identity.host()) {
             self.attempt_failed(source, Prospect::Hopeless, now);
             return Err(why.into());
         }
@@ -125,7 +125,7 @@ impl ManagerMachine {
         self.patience.pause();
         self.recruited.pending += 1;
         let origin = Origin {
-            worker: peer.identity.name.clone(),
+            worker: peer.identity.host().to_owned(),
             format: if peer.is_trusted {
                 Format::Pickle
             } else {

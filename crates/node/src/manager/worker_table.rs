@@ -11,7 +11,7 @@ use super::joining_slot::JoiningSlot;
 /// What one worker did, for tables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorkerReport {
-    /// Its name, as its certificate proves it.
+    /// Its name, as its certificate proves it; of a process of a job, that of its host.
     pub name: String,
     /// Its network address, or the path of the Unix socket; empty for a child of this process.
     pub address: String,
@@ -54,7 +54,7 @@ pub struct WorkerTable {
 /// Which worker a slot belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WorkerKey {
-    /// Its name, as its certificate proves it.
+    /// Its name, as its certificate proves it; of a process of a job, that of its host.
     pub name: String,
     /// Its network address, or the path of the Unix socket; empty for a child of this process.
     pub address: String,
@@ -75,7 +75,7 @@ impl WorkerTable {
     /// A slot of this worker has begun its session.
     pub fn join(&mut self, peer: &JoiningSlot, now: Duration) -> WorkerKey {
         let key = WorkerKey {
-            name: peer.identity.name.clone(),
+            name: peer.identity.host().to_owned(),
             address: peer.address.clone(),
         };
         let report = self.workers.entry(key.clone()).or_default();

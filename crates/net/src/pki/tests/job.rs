@@ -7,7 +7,9 @@ use super::*;
 /// A process with the credential that its job has signed for it.
 fn process(job: &JobAuthority, host: &str, number: u32) -> Credential {
     let key = ProcessKey::new().unwrap();
-    let signed = job.sign(host, number, key.public_key(), at(NOW)).unwrap();
+    let signed = job
+        .sign(Role::Peer, host, number, key.public_key(), at(NOW))
+        .unwrap();
     key.credential(signed, job.root().clone()).unwrap()
 }
 
@@ -58,7 +60,9 @@ fn one_process_cannot_stand_in_for_its_sibling() {
 fn what_was_signed_for_another_key_is_refused() {
     let job = JobAuthority::new(at(NOW)).unwrap();
     let [own, other] = [(); 2].map(|()| ProcessKey::new().unwrap());
-    let signed = job.sign("lab1", 1, other.public_key(), at(NOW)).unwrap();
+    let signed = job
+        .sign(Role::Peer, "lab1", 1, other.public_key(), at(NOW))
+        .unwrap();
     let refused = own.credential(signed, job.root().clone());
     assert!(
         matches!(refused, Err(PkiError::NewCredential(_))),
@@ -71,13 +75,13 @@ fn what_is_no_key_is_not_signed() {
     let job = JobAuthority::new(at(NOW)).unwrap();
     let compressed = [2; 65];
     for bytes in [&[][..], &[4; 64], &[4; 66], &compressed] {
-        let refused = job.sign("lab1", 1, bytes, at(NOW));
+        let refused = job.sign(Role::Peer, "lab1", 1, bytes, at(NOW));
         assert!(
             matches!(refused, Err(PkiError::ProcessKey { .. })),
             "{refused:?}"
         );
     }
     let key = ProcessKey::new().unwrap();
-    let refused = job.sign("lab1#2", 1, key.public_key(), at(NOW));
+    let refused = job.sign(Role::Peer, "lab1#2", 1, key.public_key(), at(NOW));
     assert!(matches!(refused, Err(PkiError::Claim(_))), "{refused:?}");
 }

@@ -1,0 +1,73 @@
+"""A slot that is a process of a job: its manager has made the job, and told it by its agent where to dial."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from . import _core, inner_threads, shared_source, slot
+from .worker_log import WorkerLog
+
+if TYPE_CHECKING:
+    from .job_process import JoinedProcess
+
+__all__ = ["WORKER", "serve"]
+
+# Which of its certificates is for the manager.
+WORKER = 1
+
+
+class _Loader(slot.Loader):
+    def audit(self, line: str) -> None:
+        """Say nothing: who has started this slot is the one whom it serves."""
+
+
+def serve(joined: JoinedProcess, told: dict[str, Any]) -> int:
+    """Serve the manager for the length of a session. Return the exit code.
+
+    Parameters
+    ----------
+    joined : JoinedProcess
+        This process.
+    told : dict
+        ``manager``: its address. ``manager_name``: its name. ``hosts``: on how many hosts slots are. ``options``: those of a slot.
+    """
+    rank, size, hosts = joined.told["rank"], joined.told["size"], told["hosts"]
+    # Neighbours are on one host; which of them this one is, counted from the first there.
+    host = rank * hosts // size
+    own = [one for one in range(size) if one * hosts // size == host]
+    variables = inner_threads.variables(told["options"]["inner_threads"], len(own))
+    slot.prepare_environment(own.index(rank), variables)
+    # One for all slots of this host: of the job, which is the agent's.
+    shared_source.parent = os.getppid()
+    atexit.register(slot.end_descendants, os.getpid())
+    log = WorkerLog()
+    try:
+        _core.serve_slot(
+            _Loader("worker", log),
+            told["options"],
+            {
+                "connection_fd": None,
+                "listen_fd": None,
+                "join": told["manager"],
+                "manager_name": told["manager_name"],
+                "turns_fd": None,
+                "credential_fd": None,
+                "credential": joined.credential(WORKER),
+                "policy_fd": None,
+                "properties": [("slots", str(len(own)))],
+                "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+                "is_replacement": False,
+                "drain": None,
+            },
+        )
+    except Exception as error:
+        if not joined.context.is_over.is_set():
+            log.write(f"exoskel slot: {error}")
+        return 1
+    finally:
+        # The process ends without the interpreter's own end, which would be that of the agent it was forked from.
+        atexit._run_exitfuncs()
+    return 0

@@ -1,0 +1,199 @@
+"""Managers whose slots are processes of a job: started by a launcher, with links to each other."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.processes import children, eventually, gone
+
+import exoskel as ex
+from exoskel import links
+
+SECONDS = 60.0
+
+
+def square(number: int) -> tuple[int, int]:
+    return number * number, os.getpid()
+
+
+def test_a_farm_on_launched_slots() -> None:
+    with ex.Manager(square, ex.ParDegree(3), launch=ex.Local()) as manager:
+        found = list(manager.map(range(300)))
+        [worker] = manager.summary().workers
+        assert worker.slots == 3
+    assert [one for one, _ in found] == [number * number for number in range(300)]
+    processes = {process for _, process in found}
+    assert os.getpid() not in processes
+    assert all(eventually(lambda process=process: gone(process)) for process in processes)
+    assert eventually(lambda: not children(os.getpid()))
+
+
+def exchange(number: int) -> tuple[int, int, list[int]]:
+    """Give a number to the next slot, and take that of the one before."""
+    here = links.here()
+    taken: list[int] = here.__dict__.setdefault("taken", [])
+
+    @here.process.handler
+    def give(given: int) -> None:
+        taken.append(given)
+
+    here.peers[(here.rank + 1) % here.size].request("give", number).result(SECONDS)
+    assert eventually(lambda: bool(taken))
+    return here.rank, number, [taken.pop()]
+
+
+def test_tasks_talk_to_the_other_slots_directly() -> None:
+    with ex.Manager(exchange, ex.ParDegree(4), launch=ex.Local()) as manager:
+        found = sorted(manager.map(range(4)))
+    numbers = {rank: number for rank, number, _ in found}
+    assert sorted(numbers) == [0, 1, 2, 3]
+    assert all(taken == [numbers[(rank - 1) % 4]] for rank, _, taken in found)
+
+
+def test_a_task_of_a_slot_that_no_job_has_started_has_no_node() -> None:
+    def look(_item: int) -> str:
+        with pytest.raises(ex.LinkError, match="no job has started this process") as raised:
+            links.here()
+        return str(raised.value)
+
+    with ex.Manager(look, ex.ParDegree(1)) as manager:
+        assert list(manager.map([1]))
+
+
+def die_once(place: str) -> int:
+    marked = Path(place)
+    if not marked.exists():
+        marked.write_text(str(os.getpid()))
+        os.kill(os.getpid(), signal.SIGKILL)
+    return os.getpid()
+
+
+def test_a_slot_that_dies_is_replaced_and_its_item_runs_again(tmp_path: Path) -> None:
+    marked = tmp_path / "marked"
+    with ex.Manager(die_once, ex.ParDegree(1), launch=ex.Local()) as manager:
+        [process] = manager.map([str(marked)])
+        assert process != int(marked.read_text())
+
+
+def meet(place: str) -> tuple[int, int]:
+    """Ask the next slot who it is; the first time, one of them dies before it is asked."""
+    here = links.here()
+
+    @here.process.handler
+    def process() -> int:
+        return os.getpid()
+
+    marked = Path(place)
+    other = here.peers[(here.rank + 1) % here.size]
+    if here.rank == 0 and not marked.exists():
+        other.request("process").result(SECONDS)
+        marked.write_text(str(os.getpid()))
+        os.kill(os.getpid(), signal.SIGKILL)
+    eventually(marked.exists)
+    first = int(marked.read_text())
+
+    def asked() -> int:
+        try:
+            return int(here.peers[(here.rank + 1) % here.size].request("process").result(SECONDS))
+        except ex.LinkError:
+            return first
+
+    if here.rank == 1:
+        # In the place of the one that has died there will be another one.
+        assert eventually(lambda: asked() != first)
+    return here.rank, asked()
+
+
+def test_another_slot_comes_into_the_place_of_a_sibling(tmp_path: Path) -> None:
+    marked = tmp_path / "marked"
+    with ex.Manager(meet, ex.ParDegree(2), launch=ex.Local()) as manager:
+        found = dict(manager.map([str(marked)] * 2))
+    assert sorted(found) == [0, 1]
+    assert int(marked.read_text()) not in found.values()
+
+
+def test_executors_and_pools_have_launched_slots_too() -> None:
+    with ex.Executor(2, launch=ex.Local()) as executor:
+        assert executor.submit(pow, 2, 5).result(SECONDS) == 32
+    with ex.Pool(2, launch=ex.Local()) as pool:
+        assert pool.map(abs, [-1, -2]) == [1, 2]
+
+
+def test_the_slots_of_a_killed_program_end(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import os, signal, exoskel as ex
+
+            def own(_item):
+                return os.getpid()
+
+            if __name__ == "__main__":
+                with ex.Manager(own, ex.ParDegree(2), launch=ex.Local()) as manager:
+                    print(*manager.map(range(20)), flush=True)
+                    os.kill(os.getpid(), signal.SIGKILL)
+            """
+        )
+    )
+    ended = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=False, timeout=SECONDS
+    )
+    assert ended.returncode == -signal.SIGKILL
+    processes = set(map(int, ended.stdout.split()))
+    assert processes, ended.stderr
+    assert all(eventually(lambda process=process: gone(process)) for process in processes)
+
+
+def fail() -> None:
+    raise LookupError("of the initializer")
+
+
+def leave() -> None:
+    os._exit(3)
+
+
+def test_an_initializer_that_raises_is_told() -> None:
+    with (
+        ex.Manager(abs, ex.ParDegree(2), launch=ex.Local(), initializer=fail) as manager,
+        pytest.raises(ex.InitializerError, match="of the initializer"),
+    ):
+        list(manager.map([1]))
+
+
+@pytest.mark.parametrize(
+    ("launch", "text"),
+    [
+        (ex.Ssh(["lab1"], command=["/nowhere/ssh"]), "can't start /nowhere/ssh for lab1"),
+        (ex.Ssh(["lab1"], command=["/bin/sh", "-c", "echo no route >&2; exit 255"]), "no route"),
+    ],
+)
+def test_hosts_that_cannot_be_reached_are_named(launch: ex.Ssh, text: str) -> None:
+    with pytest.raises(ex.NoWorkerError, match=text) as raised:
+        ex.Manager(abs, ex.ParDegree(2), launch=launch)
+    assert "lab1" in str(raised.value)
+    assert raised.value.attempts
+    assert not children(os.getpid())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"workers": ["lab1"]}, {"listen": "127.0.0.1:0"}, {"credential": "head.pem"}],
+    ids=str,
+)
+def test_what_is_launched_needs_no_place_and_no_credential(options: dict[str, Any]) -> None:
+    [name] = options
+    with pytest.raises(TypeError, match=f"got {name}= beside launch="):
+        ex.Manager(abs, ex.ParDegree(1), launch=ex.Local(), **options)
+
+
+def test_what_is_no_launcher_is_refused() -> None:
+    with pytest.raises(TypeError, match="got launch='lab1', expected a launcher"):
+        ex.Manager(abs, ex.ParDegree(1), launch="lab1")  # type: ignore[arg-type]  # what is tested
