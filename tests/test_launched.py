@@ -156,13 +156,11 @@ def fail() -> None:
     raise LookupError("of the initializer")
 
 
-def leave() -> None:
-    os._exit(3)
-
-
 def test_an_initializer_that_raises_is_told() -> None:
     with (
-        ex.Manager(abs, ex.ParDegree(2), launch=ex.Local(), initializer=fail) as manager,
+        ex.Manager(
+            abs, ex.ParDegree(2), launch=ex.Local(), initializer=fail, patience=1.0
+        ) as manager,
         pytest.raises(ex.InitializerError, match="of the initializer"),
     ):
         list(manager.map([1]))

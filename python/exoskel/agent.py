@@ -51,7 +51,7 @@ _KEY_BYTES, _NOT_COMPRESSED = 65, 4
 _LENGTH = struct.Struct("!I")
 _READ_BYTES = 64 << 10
 # What a process of a job imports, whatever it does.
-_PRELOADED = ("by_value", "job_process", "options", "script")
+_PRELOADED = ("by_value", "job_process", "job_slot", "options", "script")
 # How long processes may take to end in order, when the job ends.
 _GRACE_SECONDS = 2.0
 

@@ -18,7 +18,7 @@ from . import _core
 from .cores import usable_cores
 from .errors import ForkError, InitializerError, ProgramError
 from .futures import PATIENCE_SECONDS, CallStream, Future, drop
-from .manager import ended, pickled, ready_text, start, starting, summarize, wait_for_slots
+from .manager import pickled, ready_text, shut_down, start, starting, summarize, wait_for_slots
 from .options import ManagerOptions, checked, documented, of_items, refuse_unknown
 from .outcome import add_item_note
 from .short_text import describe_subject, name_of, short_text
@@ -222,9 +222,8 @@ class Engine:
                     self._report = self.core.report()
                 finally:
                     try:
-                        self.core.shutdown()
+                        shut_down(self.core)
                     finally:
-                        ended(self.core)
                         self._ended = True
                         self._wanted.set()
         collector = self._collector
