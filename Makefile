@@ -182,7 +182,7 @@ bench-redist: $(VENV)/.built $(VENV)/.locked
 	@$(BIN)/python -m benches.redist.run $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
 
 bench-launch: $(VENV)/.built $(VENV)/.locked
-	@$(BIN)/python -m benches.launch.run $(BENCH_ARGUMENTS)
+	@$(BIN)/python -m benches.launch.run $(PART) $(BENCH_ARGUMENTS)
 
 paper-nexus: $(VENV)/.built $(VENV)/.locked
 	@$(BIN)/python -m benches.links.nexus $(BENCH_ARGUMENTS)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def test_a_farm_on_launched_slots() -> None:
     assert [one for one, _ in found] == [number * number for number in range(300)]
     processes = {process for _, process in found}
     assert os.getpid() not in processes
-    assert all(eventually(lambda process=process: gone(process)) for process in processes)
+    assert all(eventually(partial(gone, process)) for process in processes)
     assert eventually(lambda: not children(os.getpid()))
 
 
@@ -149,7 +150,7 @@ def test_the_slots_of_a_killed_program_end(tmp_path: Path) -> None:
     assert ended.returncode == -signal.SIGKILL
     processes = set(map(int, ended.stdout.split()))
     assert processes, ended.stderr
-    assert all(eventually(lambda process=process: gone(process)) for process in processes)
+    assert all(eventually(partial(gone, process)) for process in processes)
 
 
 def fail() -> None:

@@ -1,83 +1,63 @@
-"""`make bench-launch`: many processes by one request, ours beside those of the standard library, in turn, on this machine.
+"""`make bench-launch`: processes and slots, ours beside the peers', in turn, on this machine.
 
-What comes out goes to ``benches/results/launch.json`` and ``launch.txt``. Quick runs go to ``target/bench``.
+A part is a module ``part_NAME.py`` in this folder, with the two functions that those of `make bench-redist` have. What comes out goes to
+``benches/results/launch.json`` and ``launch.txt``; parts that didn't run keep their figures. Quick runs go to ``target/bench``.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
-import sys
 import time
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 from benches.machine import ROOT, describe
 from benches.redist import table
-from benches.redist.frame import Bench, Goal, Lane, Row, lines
+from benches.redist.frame import Bench
 
 RESULTS = ROOT / "benches" / "results" / "launch.json"
 SCRATCH = ROOT / "target" / "bench" / "launch.json"
-OURS = ("ours", "ours answered", "ours in turn")
+
+
+def parts() -> dict[str, ModuleType]:
+    """All parts by their names, as the folder has them."""
+    names = sorted(path.stem for path in Path(__file__).parent.glob("part_*.py"))
+    return {
+        name.removeprefix("part_"): importlib.import_module(f"benches.launch.{name}")
+        for name in names
+    }
 
 
 def main() -> None:
     """Measure, print and keep."""
+    known = parts()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"of {', '.join(known)}; all of them"
+    )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--count", type=int, default=1000, help="processes")
     parser.add_argument("--quick", action="store_true", help="few processes, not kept")
     arguments = parser.parse_args()
-    count = 50 if arguments.quick else arguments.count
-    bench = Bench(arguments.rounds, is_quick=arguments.quick)
-    rows = [measured(bench, count)]
-    part = {
-        "date": time.strftime("%Y-%m-%d"),
-        "rounds": bench.rounds,
-        "quick": bench.is_quick,
-        "goals": [asdict(goal) for goal in goals(rows[0])],
-        "rows": [asdict(row) for row in rows],
-    }
-    report = {"machine": describe([]), "parts": {"processes": part}}
     target = SCRATCH if arguments.quick else RESULTS
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps(report, indent=1) + "\n")
-    text = table.render(report)
-    target.with_suffix(".txt").write_text(text + "\n")
-    print(text)
-
-
-def measured(bench: Bench, count: int) -> Row:
-    """Each lane starts so many processes."""
-
-    def lane(script: str, *words: str) -> list[float]:
-        return lines([sys.executable, Path(__file__).with_name(script), *words, count])
-
-    lanes: dict[str, Lane] = {name: partial(lane, "processes.py", name) for name in OURS}
-    lanes["forkserver"] = partial(lane, "forkserver.py")
-    return bench.row(f"{count} processes", lanes, unit="s", first=0, keys={"count": count})
-
-
-def goals(row: Row) -> list[Goal]:
-    """What is to be reached."""
-
-    def over(lane: str, beside: str) -> float | None:
-        values = row.values
-        return values[lane] / values[beside] if lane in values and beside in values else None
-
-    return [
-        Goal(
-            "one request, all there / forkserver", over("ours", "forkserver"), 1.0, is_least=False
-        ),
-        Goal(
-            "the same, each having answered / forkserver",
-            over("ours answered", "forkserver"),
-            2.0,
-            is_least=False,
-        ),
-        Goal("a request for each / one request", over("ours in turn", "ours answered"), 5.0),
-    ]
+    before = json.loads(target.read_text())["parts"] if target.exists() else {}
+    report = {"machine": describe([]), "parts": before}
+    for name in arguments.parts or known:
+        bench = Bench(arguments.rounds, is_quick=arguments.quick)
+        rows = list(known[name].measure(bench))
+        report["parts"][name] = {
+            "date": time.strftime("%Y-%m-%d"),
+            "rounds": bench.rounds,
+            "quick": bench.is_quick,
+            "goals": [asdict(goal) for goal in known[name].goals(rows)],
+            "rows": [asdict(row) for row in rows],
+        }
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(json.dumps(report, indent=1) + "\n")
+        target.with_suffix(".txt").write_text(table.render(report) + "\n")
+    print(table.render(report))
 
 
 if __name__ == "__main__":

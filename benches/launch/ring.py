@@ -1,0 +1,58 @@
+"""Processes in a ring, each of which sends an edge of 64 KiB to both neighbours: ``ring.py PROCESSES STEPS`` prints the nanoseconds of a step."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+import exoskel as ex
+from exoskel.job_process import JobNode
+
+Edge = NDArray[np.float64]
+
+EDGE = 1 << 13
+SECONDS = 120.0
+# Not counted: sessions are made.
+FIRST = 10
+
+
+def exchange(here: JobNode, steps: int) -> list[int]:
+    """Send and take edges; return the time of each step."""
+    coming: dict[str, queue.SimpleQueue[Edge]] = {
+        side: queue.SimpleQueue() for side in ("left", "right")
+    }
+
+    @here.process.handler
+    def left(edge: Edge) -> None:
+        coming["left"].put(edge)
+
+    @here.process.handler
+    def right(edge: Edge) -> None:
+        coming["right"].put(edge)
+
+    before, following = here.peers[here.rank - 1], here.peers[(here.rank + 1) % here.size]
+    times = []
+    for step in range(steps + FIRST):
+        # A new one: what is posted is read until it has gone out.
+        own = np.full(EDGE, float(step * here.size + here.rank))
+        begin = time.perf_counter_ns()
+        following.post("left", own)
+        before.post("right", own)
+        from_left = coming["left"].get(timeout=SECONDS)
+        from_right = coming["right"].get(timeout=SECONDS)
+        times.append(time.perf_counter_ns() - begin)
+        assert from_left[-1] == step * here.size + (here.rank - 1) % here.size
+        assert from_right[-1] == step * here.size + (here.rank + 1) % here.size
+    return times[FIRST:]
+
+
+if __name__ == "__main__":
+    with ex.Job() as job:
+        for one in job.start(exchange, int(sys.argv[1]), arguments=[int(sys.argv[2])]).values(
+            SECONDS
+        )[0]:
+            print(one)
