@@ -425,3 +425,15 @@ def test_hosts_that_cannot_be_reached_are_named(ssh: list[str]) -> None:
             Ssh(hosts)
     with pytest.raises(ValueError, match="a name as ssh takes it"):
         Ssh(["-oProxyCommand=sh"])
+
+
+def test_a_traceback_begins_at_the_function_of_the_user(job: Job) -> None:
+    def divide(here: JobNode) -> float:
+        return 1 / here.rank
+
+    started = job.start(divide)
+    assert started.wait(SECONDS) == [1]
+    lines = job.summary().processes[0].stderr.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert "in divide" in lines[1]
+    assert lines[-1] == "ZeroDivisionError: division by zero"

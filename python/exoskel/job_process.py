@@ -17,6 +17,7 @@ import socket
 import struct
 import sys
 import threading
+import traceback
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -322,6 +323,13 @@ def run_function() -> int:
         return job_slot.serve(joined, pickle.loads(run))
     here = init()
     function, arguments = pickle.loads(run)
-    here._give(function(here, *arguments))
+    try:
+        value = function(here, *arguments)
+    except Exception as error:
+        # What stands before the user's function is ours, and says nothing.
+        own = error.__traceback__ and error.__traceback__.tb_next
+        traceback.print_exception(type(error), error, own)
+        return 1
+    here._give(value)
     joined.context.is_over.wait()
     return 0
