@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -96,3 +98,31 @@ def test_a_manager_has_slots_on_two_hosts_by_openssh(ssh: list[str]) -> None:
     expected = {("127.0.0.1", 0, 0), ("127.0.0.1", 1, 1), ("localhost", 2, 0), ("localhost", 3, 1)}
     assert found <= expected
     assert len(found) >= 2
+
+
+def cut_off_once(place: str) -> str:
+    """End what starts processes on one of two hosts, once."""
+    here = ex.links.here()
+    host = here.name.partition("#")[0]
+    marked = Path(place)
+    if host == "localhost" and not marked.exists():
+        marked.touch()
+        zygote = Path(f"/proc/{os.getppid()}/stat").read_text()
+        os.kill(int(zygote.rpartition(")")[2].split()[1]), signal.SIGKILL)
+        signal.pause()
+    return host
+
+
+def test_items_of_a_host_that_is_lost_run_on_the_others(
+    ssh: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    launch = ex.Ssh(["127.0.0.1", "localhost"], python=sys.executable, command=ssh)
+    marked = tmp_path / "marked"
+    with ex.Manager(cut_off_once, ex.ParDegree(2), launch=launch, frame_items_max=1) as manager:
+        # Until the slot of the second host has had one.
+        results = manager.map(itertools.repeat(str(marked)))
+        assert eventually(lambda: next(results) == "127.0.0.1" and marked.exists())
+        assert eventually(lambda: manager.status().slots_ready == 2)
+        assert [next(results) for _ in range(20)] == ["127.0.0.1"] * 20
+        results.close()
+    assert "localhost" in caplog.text

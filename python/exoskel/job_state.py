@@ -393,7 +393,7 @@ class JobState:
                     for one in group.records
                 ]
                 for agent in {one.agent.number: one.agent for one in group.records}.values():
-                    if agent.binding is not None and not self._is_over:
+                    if agent.binding is not None and not agent.is_lost and not self._is_over:
                         agent.binding.post("siblings", group.number, found)
 
     def _end(
@@ -513,7 +513,7 @@ class JobState:
         for agent in self._agents.values():
             # One that has gone has taken its processes with it.
             with contextlib.suppress(LinkError):
-                if agent.binding is not None:
+                if agent.binding is not None and not agent.is_lost:
                     agent.binding.post("end")
         with self._changed:
             its = [one for one in self._records.values() if not one.agent.is_lost]
