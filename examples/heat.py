@@ -1,6 +1,7 @@
 """Heat in a plate, on several processes that send the edges of their parts to each other.
 
-``python examples/heat.py`` starts four processes of this machine, ``python examples/heat.py --ssh lab1 lab2`` as many on two hosts.
+``python examples/heat.py`` starts four processes of this machine, ``python examples/heat.py --ssh lab1 lab2`` as many on two hosts. With ``--manager``,
+the processes are the slots of a manager, and each has one task.
 """
 
 import argparse
@@ -69,15 +70,28 @@ def simulate(here: JobNode, rows: int, columns: int, steps: int) -> Plate:
     return plate[first > 0 : len(plate) - (last < rows)]
 
 
+def task(size: tuple[int, int, int]) -> tuple[int, Plate]:
+    """Do a block of rows, in one slot of several."""
+    here = ex.links.here()
+    return here.rank, simulate(here, *size)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Heat in a plate.")
     parser.add_argument("--processes", type=int, default=4)
+    parser.add_argument("--manager", action="store_true", help="on the slots of a manager")
     parser.add_argument("--ssh", nargs="+", metavar="HOST", help="hosts that ssh leads to")
     arguments = parser.parse_args()
     size = (256, 200, 300)
-    with ex.Job(ex.Ssh(arguments.ssh) if arguments.ssh else None) as job:
-        started = job.start(simulate, count=arguments.processes, arguments=size)
-        parts = started.values(timeout=120)
+    launch = ex.Ssh(arguments.ssh) if arguments.ssh else ex.Local()
+    if arguments.manager:
+        with ex.Manager(task, ex.ParDegree(arguments.processes), launch=launch) as manager:
+            by_rank = dict(manager.map([size] * arguments.processes))
+        parts = [by_rank[rank] for rank in range(arguments.processes)]
+    else:
+        with ex.Job(launch) as job:
+            started = job.start(simulate, count=arguments.processes, arguments=size)
+            parts = started.values(timeout=120)
     together = np.concatenate(parts)
     is_same = np.array_equal(together, whole(*size))
     print(f"{together.mean():.6f} degrees on average; as in one process: {is_same}")

@@ -12,9 +12,12 @@ EXAMPLE = Path(__file__).parent.parent / "examples/heat.py"
 
 
 @pytest.mark.parametrize("processes", [1, 3])
-def test_edges_that_siblings_exchange_give_the_field_of_one_process(processes: int) -> None:
+@pytest.mark.parametrize("words", [[], ["--manager"]], ids=["job", "manager"])
+def test_edges_that_siblings_exchange_give_the_field_of_one_process(
+    words: list[str], processes: int
+) -> None:
     done = subprocess.run(
-        [sys.executable, str(EXAMPLE), "--processes", str(processes)],
+        [sys.executable, str(EXAMPLE), "--processes", str(processes), *words],
         capture_output=True,
         text=True,
         timeout=120,

@@ -124,5 +124,4 @@ def test_items_of_a_host_that_is_lost_run_on_the_others(
         assert eventually(lambda: next(results) == "127.0.0.1" and marked.exists())
         assert eventually(lambda: manager.status().slots_ready == 2)
         assert [next(results) for _ in range(20)] == ["127.0.0.1"] * 20
-        results.close()
     assert "localhost" in caplog.text

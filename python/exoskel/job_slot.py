@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import atexit
 import os
+import socket
 import sys
 from typing import TYPE_CHECKING, Any
 
 from . import _core, inner_threads, shared_source, slot
+from .hosts import UnixAddress, parse_address_alone
 from .worker_log import WorkerLog
 
 if TYPE_CHECKING:
@@ -17,11 +19,27 @@ __all__ = ["WORKER", "serve"]
 
 # Which of its certificates is for the manager.
 WORKER = 1
+# How long the manager's host may take to answer.
+_DIAL_SECONDS = 10.0
 
 
 class _Loader(slot.Loader):
     def audit(self, line: str) -> None:
         """Say nothing: who has started this slot is the one whom it serves."""
+
+
+def _dialled(manager: str) -> socket.socket:
+    """Return a connection to the manager."""
+    place = parse_address_alone(manager)
+    if isinstance(place, UnixAddress):
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(place.path)
+    else:
+        host = place.host.strip("[]")
+        connection = socket.create_connection((host, place.port), _DIAL_SECONDS)
+        connection.settimeout(None)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
 
 
 def serve(joined: JoinedProcess, told: dict[str, Any]) -> int:
@@ -45,13 +63,15 @@ def serve(joined: JoinedProcess, told: dict[str, Any]) -> int:
     atexit.register(slot.end_descendants, os.getpid())
     log = WorkerLog()
     try:
+        connection = _dialled(told["manager"])
         _core.serve_slot(
             _Loader("worker", log),
             told["options"],
             {
                 "connection_fd": None,
                 "listen_fd": None,
-                "join": told["manager"],
+                "join": None,
+                "dialled_fd": connection.detach(),
                 "manager_name": told["manager_name"],
                 "turns_fd": None,
                 "credential_fd": None,

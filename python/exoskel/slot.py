@@ -192,6 +192,7 @@ def main(arguments: list[str] | None = None) -> int:
                 "join": told.get("join"),
                 "manager_name": told.get("manager_name"),
                 "credential": None,
+                "dialled_fd": None,
                 "turns_fd": os.dup(descriptors["options_fd"]) if told.get("join") else None,
                 "properties": properties,
                 "python": f"{sys.version_info.major}.{sys.version_info.minor}",

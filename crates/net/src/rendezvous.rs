@@ -17,7 +17,8 @@ use tokio::sync::watch;
 use crate::connection::Connection;
 use crate::descendants::{adopt_orphans, end_own};
 use crate::establish::{
-    EstablishError, Established, NodeConfig, PeerRecord, judge_again, welcome, welcome_in_place,
+    EstablishError, Established, NodeConfig, PeerRecord, judge_again, knock, welcome,
+    welcome_in_place,
 };
 pub use crate::knock::ManagerPlace;
 use crate::leaving::{LeaveSignal, take_signals};
@@ -52,6 +53,8 @@ pub enum Rendezvous {
     Listening(OwnedFd),
     /// A manager that listens, asked again until it answers.
     Dialling(ManagerPlace),
+    /// A manager with this name, which listens and which somebody has dialled for us, once.
+    Dialled(OwnedFd, String),
 }
 
 /// What a slot's I/O thread tells its interpreter.
@@ -245,6 +248,10 @@ async fn establish(
             accept_one(&listener, config, news).await
         }
         Rendezvous::Dialling(manager) => manager.meet(config, news).await,
+        Rendezvous::Dialled(descriptor, name) => {
+            let socket = inherited(descriptor).map_err(MeetError::InheritedConnection)?;
+            Ok(knock(socket, &config.read().0, Some(name), || ()).await?)
+        }
     }
 }
 

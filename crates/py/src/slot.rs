@@ -75,6 +75,8 @@ pub(crate) struct SlotStart {
     connection_fd: Option<RawFd>,
     listen_fd: Option<RawFd>,
     join: Option<String>,
+    /// Connected to a manager that listens.
+    dialled_fd: Option<RawFd>,
     manager_name: Option<String>,
     /// What all slots of the worker have open, where these dial.
     turns_fd: Option<RawFd>,
@@ -101,18 +103,27 @@ pub(crate) fn serve_slot(
     start: SlotStart,
 ) -> PyResult<()> {
     keep_freed_memory();
-    let rendezvous = match (start.connection_fd, start.listen_fd, start.join) {
-        (Some(descriptor), None, None) => Rendezvous::Inherited(take(descriptor)),
-        (None, Some(descriptor), None) => Rendezvous::Listening(take(descriptor)),
-        (None, None, Some(address)) => Rendezvous::Dialling(ManagerPlace {
+    let places = (
+        start.connection_fd,
+        start.listen_fd,
+        start.join,
+        start.dialled_fd,
+    );
+    let rendezvous = match (places, start.manager_name) {
+        ((Some(descriptor), None, None, None), _) => Rendezvous::Inherited(take(descriptor)),
+        ((None, Some(descriptor), None, None), _) => Rendezvous::Listening(take(descriptor)),
+        ((None, None, Some(address), None), name) => Rendezvous::Dialling(ManagerPlace {
             address: parse(&address)?,
-            name: start.manager_name,
+            name,
             turns: start.turns_fd.map(take),
             ends_at_wrong_name: !start.is_replacement,
         }),
+        ((None, None, None, Some(descriptor)), Some(name)) => {
+            Rendezvous::Dialled(take(descriptor), name)
+        }
         _ => {
             return Err(PyValueError::new_err(
-                "expected exactly one of connection_fd, listen_fd and join",
+                "expected exactly one of connection_fd, listen_fd, join, and dialled_fd with manager_name",
             ));
         }
     };
