@@ -16,6 +16,7 @@ The names below are loaded when they are first used, so that ``import exoskel`` 
 # Type checkers take any name TYPE_CHECKING as true; the real one would cost an import of `typing`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from .agents_launcher import Agents
     from .errors import (
         AuthenticationError,
         CouplingError,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Agents",
     "AuthenticationError",
     "CouplingError",
     "CredentialError",
@@ -121,6 +123,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Agents": "agents_launcher",
     "Executor": "executor",
     "Farm": "skeletons",
     "Job": "job",

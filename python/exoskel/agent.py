@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     import io
     from collections.abc import Callable, Sequence
 
+    from .job_control import JobControl
+
 __all__ = ["ENDPOINT", "Agent", "main"]
 
 ENDPOINT = "agent"
@@ -54,6 +56,10 @@ _READ_BYTES = 64 << 10
 _PRELOADED = ("by_value", "job_process", "job_slot", "options", "script")
 # How long processes may take to end in order, when the job ends.
 _GRACE_SECONDS = 2.0
+# What a process of a detached job learns of siblings that weren't there in time.
+_LEFT = "the job's creator has left before all processes were there"
+# What can be said when an agent is started, beside `--detach`.
+_LIMITS = (("lifeline", "lifeline"), ("processes_max", "processes"))
 
 
 class _Group:
@@ -86,6 +92,7 @@ class _Process:
         # Siblings that it has asked for.
         self.asked: set[int] = set()
         self.key: bytes | None = None
+        self.has_returned = False
         self.errors = b""
         self.process: int | None = None
         # Before it was known which process it is.
@@ -95,7 +102,23 @@ class _Process:
 class Agent:
     """The processes of a job on this host. All but `ask` is for the thread that is in `serve`."""
 
-    def __init__(self, zygote: ProcessZygote, folder: Path, listen: Sequence[str]) -> None:
+    def __init__(
+        self,
+        zygote: ProcessZygote,
+        folder: Path,
+        listen: Sequence[str],
+        *,
+        job: str = "",
+        processes_max: int | None = None,
+        is_detached: bool = False,
+    ) -> None:
+        self.job = job
+        self._begun = time.time()
+        # At the same time; as many as the creator wants, if it is None.
+        self._processes_max = processes_max
+        # Whether its processes go on without the job's creator.
+        self.is_detached = is_detached
+        self._has_left = False
         self._zygote = zygote
         self._folder = folder
         self._listen = listen
@@ -129,8 +152,15 @@ class Agent:
             if self._deadline is not None and time.monotonic() >= self._deadline:
                 self.send_signal(list(self._processes), signal.SIGKILL)
                 self._deadline = math.inf
-            self._have_signed()
-            self._tell_here()
+            try:
+                self._have_signed()
+                self._tell_here()
+            except LinkError:
+                if not self.is_detached:
+                    raise
+                self.leave()
+            if self._has_left and all(one.has_returned for one in self._processes.values()):
+                self.end()
 
     def _patience(self) -> float | None:
         if self._deadline is None or self._deadline == math.inf:
@@ -150,6 +180,47 @@ class Agent:
         """Have something done by the thread that serves. For every thread."""
         self._asked.append(what)
         self._waker.send(b"\0")
+
+    def cut_off(self) -> None:
+        """End all, as whoever has started this agent has gone. For every thread."""
+        self.is_cut_off = True
+        self.ask(self.end)
+
+    def creator_left(self) -> None:
+        """Go on without the creator, if the job is one that does, or end. For every thread."""
+        if self.is_detached:
+            self.ask(self.leave)
+        else:
+            self.cut_off()
+
+    def leave(self) -> None:
+        """Go on without the creator, until what runs has ended: a function that has returned waits for nobody's requests any more."""
+        if self._has_left:
+            return
+        self._has_left = self.is_cut_off = True
+        # What was to be said to it is nobody's.
+        logging.getLogger("exoskel.links").setLevel(logging.CRITICAL)
+        for process in self._processes.values():
+            group = process.group
+            if group.siblings is None:
+                group.siblings = [(None, _LEFT)] * process.told["size"]
+                for asking, rank in group.asked:
+                    self._tell(asking, (rank, None, _LEFT))
+                group.asked.clear()
+
+    def status(self) -> dict[str, Any]:
+        """Return how the job stands here, as `exoskel job list --json` has it."""
+        return {
+            "job": self.job,
+            "agent": os.getpid(),
+            "begun": self._begun,
+            "is_detached": self.is_detached,
+            "has_creator": not self._has_left,
+            "processes": [
+                {"number": one.number, "rank": one.told["rank"], "process": one.process}
+                for one in self._processes.values()
+            ],
+        }
 
     def end(self) -> None:
         """End all processes: those that have joined see the end of their sockets, others get ``SIGTERM``. Who doesn't end soon is killed."""
@@ -187,6 +258,10 @@ class Agent:
         """
         words, directory = tuple(what["words"]), what["directory"]
         for number, rank in zip(numbers, ranks, strict=True):
+            if self._processes_max is not None and len(self._processes) >= self._processes_max:
+                limit = f"the agent's limit of {self._processes_max} processes at once (--processes) is reached"
+                self._tell_end(number, None, limit)
+                continue
             listen = [f"unix:{self._folder / str(number)}", *self._listen]
             said = {RANK: str(rank), SIZE: str(told["size"]), **what["environment"]}
             start = ProcessStart(number, words, directory, said)
@@ -334,6 +409,7 @@ class Agent:
         elif "here" in word:
             self._here.append((process.number, str(word["here"])))
         elif "returned" in word:
+            process.has_returned = True
             self._returned.append(process.number)
         else:
             rank = range(process.told["size"])[word["sibling"]]
@@ -347,6 +423,10 @@ class Agent:
 
     def _have_signed(self) -> None:
         """Have the keys signed that are there, all in one request."""
+        while self._due and self._has_left:
+            # It learns that its job is over.
+            with contextlib.suppress(OSError):
+                self._due.popleft().context.shutdown(socket.SHUT_WR)
         while self._due and self._deadline is None:
             count = min(len(self._due), _KEYS_AT_ONCE_MAX)
             due = [self._due.popleft() for _ in range(count)]
@@ -361,6 +441,8 @@ class Agent:
         """Tell the creator which processes are there, and whose functions have returned, all at once."""
         here, self._here = self._here, []
         returned, self._returned = self._returned, []
+        if self._has_left:
+            return
         if here:
             self._creator.post("here", [list(one) for one in here])
         if returned:
@@ -420,6 +502,8 @@ class Agent:
         self._tell_end(process.number, end, text or process.errors.decode(errors="replace"))
 
     def _tell_end(self, number: int, end: ProcessEnd | None, text: str) -> None:
+        if self._has_left:
+            return
         used = (None, 0.0, 0) if end is None else (end.code, end.seconds, end.memory_bytes)
         # A creator that has gone has ended this agent's channel.
         with contextlib.suppress(Exception):
@@ -435,18 +519,36 @@ def _send_signal(process: int, number: int) -> None:
             os.kill(process, number)
 
 
-def main(incoming: io.RawIOBase, outgoing: io.RawIOBase) -> int:
+def main(
+    incoming: io.RawIOBase,
+    outgoing: io.RawIOBase,
+    *,
+    lifeline: int | None = None,
+    processes_max: int | None = None,
+    is_detached: bool = False,
+) -> int:
     """Be a job's agent, until the channel ends. Return the exit code.
 
     Parameters
     ----------
     incoming, outgoing : file
         The two directions of the channel, unbuffered.
+    lifeline : int, optional
+        A socket that whoever has started this agent holds: the job ends with it, and is asked over it how it stands.
+    processes_max : int, optional
+        How many processes there can be at the same time.
+    is_detached : bool
+        Whether processes go on when the channel has ended.
     """
     # What each process needs is loaded once for all of them. Nothing runs yet that a process must not share.
     for module in _PRELOADED:
         importlib.import_module(f"{__package__}.{module}")
-    zygote = ProcessZygote({incoming.fileno(), outgoing.fileno()})
+    own = {incoming.fileno(), outgoing.fileno()} | ({lifeline} if lifeline is not None else set())
+    printed = _own_output() if is_detached else None
+    zygote = ProcessZygote(own.union(printed or ()))
+    passing = threading.Thread(target=_pass_on, args=printed or (), daemon=True)
+    if printed is not None:
+        passing.start()
     key = _core.ProcessKey()
     said = {"version": __version__, "public_key": base64.b64encode(key.public_key).decode()}
     outgoing.write(json.dumps(said).encode() + b"\n")
@@ -457,10 +559,19 @@ def main(incoming: io.RawIOBase, outgoing: io.RawIOBase) -> int:
     told = json.loads(line)
     certificate, root = (base64.b64decode(told[name]) for name in ("certificate", "root"))
     folder = Path(tempfile.mkdtemp(prefix="exoskel-job-"))
+    credential = key.credential(certificate, root)
+    agent = Agent(
+        zygote,
+        folder,
+        told["listen"],
+        job=credential.name.rpartition(".")[2],
+        processes_max=processes_max,
+        is_detached=is_detached,
+    )
+    control = None
     try:
-        agent = Agent(zygote, folder, told["listen"])
         with links.Node(
-            key.credential(certificate, root),
+            credential,
             listen=[f"unix:{folder / 'agent'}", *told["listen"]],
             live=False,
             patience=told["patience"],
@@ -471,14 +582,21 @@ def main(incoming: io.RawIOBase, outgoing: io.RawIOBase) -> int:
             creator = node.bind(told["creator"])
             creator.request("agent", endpoint.startpoint(to="*").text()).result()
             threading.Thread(target=_follow, args=[incoming, agent], daemon=True).start()
+            control = _control(agent, lifeline)
             agent.serve(creator, root)
             zygote.close()
+            if printed is not None:
+                # What processes have printed last is in the pipe.
+                os.dup2(printed[1], 1)
+                passing.join(_GRACE_SECONDS)
             # What was to be said to a creator that has gone is nobody's.
             logging.getLogger("exoskel.links").setLevel(logging.CRITICAL)
     except LinkError:
         if not agent.is_cut_off:
             raise
     finally:
+        if control is not None:
+            control.close()
         for one in (folder, *told["folders"]):
             shutil.rmtree(one, ignore_errors=True)
     return 0
@@ -489,22 +607,52 @@ def _follow(channel: io.RawIOBase, agent: Agent) -> None:
     with contextlib.suppress(OSError):
         while channel.read(_READ_BYTES):
             pass
-    agent.is_cut_off = True
-    agent.ask(agent.end)
+    agent.creator_left()
+
+
+def _control(agent: Agent, lifeline: int | None) -> JobControl:
+    """Let this account, and whoever has started the agent, ask how the job stands."""
+    from .job_control import JobControl
+
+    control = JobControl(agent, lifeline)
+    if (reason := control.announce()) and agent.is_detached:
+        # Its processes can still be ended by their numbers.
+        text = f"exoskel: job {agent.job} can't be found by `exoskel job list`: {reason}\n"
+        with contextlib.suppress(OSError):
+            os.write(2, text.encode())
+    return control
+
+
+def _own_output() -> tuple[int, int]:
+    """Have what processes print come here: its reader may leave before them. Return where it comes from, and where it goes."""
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    printed_to = os.dup(1)
+    os.dup2(writer, 1)
+    os.close(writer)
+    return reader, printed_to
+
+
+def _pass_on(reader: int, printed_to: int) -> None:
+    while part := os.read(reader, _READ_BYTES):
+        with contextlib.suppress(OSError):
+            os.write(printed_to, part)
 
 
 if __name__ == "__main__":
     # Ctrl-C is for the creator, whose end is this agent's.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if sys.argv[1] == "--stdio":
+    *words, place = sys.argv[1:]
+    options = dict(word.removeprefix("--").partition("=")[::2] for word in words)
+    if place == "--stdio":
         # What processes print goes where their errors go: the output is the channel.
         numbers = [os.dup(0), os.dup(1)]
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(2, 1)
     else:
-        numbers = [int(sys.argv[1])] * 2
+        numbers = [int(place)] * 2
     with (
         open(numbers[0], "rb", buffering=0, closefd=False) as incoming,
         open(numbers[1], "wb", buffering=0, closefd=False) as outgoing,
     ):
-        sys.exit(main(incoming, outgoing))
+        limits = {name: int(options[word]) for name, word in _LIMITS if word in options}
+        sys.exit(main(incoming, outgoing, is_detached="detach" in options, **limits))

@@ -117,6 +117,7 @@ def parse_address_alone(text: str, default_port: int = DEFAULT_PORT) -> HostAddr
 
 def read_hosts(
     workers: str | os.PathLike[str] | Iterable[str],
+    default_port: int = DEFAULT_PORT,
 ) -> list[HostAddress | UnixAddress]:
     """Read the addresses of workers from a file, one ``host:port NAME`` a line, or from a list.
 
@@ -126,6 +127,8 @@ def read_hosts(
     ----------
     workers : path or iterable of str
         The file or the list.
+    default_port : int
+        The port where a line names none.
 
     Returns
     -------
@@ -173,7 +176,7 @@ def read_hosts(
         if not text:
             continue
         try:
-            address = parse_address(text)
+            address = parse_address(text, default_port)
         except ValueError as error:
             raise ValueError(f"{place}{number}: {error}") from None
         first, known = found.setdefault(str(address), (number, address))

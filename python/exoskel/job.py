@@ -9,9 +9,10 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from .agents_launcher import Agents
 from .errors import LinkError
 from .job_state import AGENT_SECONDS, PROCESSES_MAX, Group, JobState
-from .launchers import Launcher, Local
+from .launchers import Launcher, Local, Ssh
 from .link_waiting import bounded_seconds
 
 if TYPE_CHECKING:
@@ -32,15 +33,25 @@ class Job:
 
     Parameters
     ----------
-    launch : Local or Ssh, optional
+    launch : Local, Ssh or Agents, optional
         How processes come to hosts: those of this machine, if not given.
     min : int, optional
         With how many hosts the job begins, if others can't be reached; all of them, if not given.
     timeout : float
         How many seconds the hosts' agents may take to be there.
+    credential : path, optional
+        What this program proves itself by to the daemons of `Agents`: a credential file of the role ``peer``, or one of a grid. No other
+        launcher has a use for it.
+    policy : path, optional
+        A policy file, for the wires to these daemons.
+    detach : bool
+        Whether processes go on when this program leaves the job, by `close`, the end of the block or its own end. Nobody signs new
+        processes then. They end by themselves, or by ``exoskel job end``.
 
     Raises
     ------
+    ValueError
+        If a credential is missing for `Agents`, or given for another launcher.
     ProcessEndedError
         If an agent can't be started, or has ended.
     TimeoutError
@@ -53,11 +64,19 @@ class Job:
         *,
         min: int | None = None,
         timeout: float = AGENT_SECONDS,
+        credential: str | os.PathLike[str] | None = None,
+        policy: str | os.PathLike[str] | None = None,
+        detach: bool = False,
     ) -> None:
         if min is not None and (isinstance(min, bool) or not isinstance(min, int) or min < 1):
             raise ValueError(f"got min={min!r}, expected a whole number from 1")
         limit = bounded_seconds(timeout)
-        self._state = JobState(Local() if launch is None else launch, min, limit)
+        launcher = _proven(Local() if launch is None else launch, credential, policy)
+        if detach:
+            if not isinstance(launcher, Agents | Local | Ssh):
+                raise ValueError(f"got detach=True with {launcher!r}, which can't do that")
+            launcher = launcher.detached()
+        self._state = JobState(launcher, min, limit, is_detached=detach)
         self._finalizer = weakref.finalize(self, self._state.close)
 
     def start(
@@ -113,7 +132,7 @@ class Job:
         return self._state.summary()
 
     def close(self) -> None:
-        """End all processes, and wait until they have ended."""
+        """End all processes, and wait until they have ended. Those of a detached job go on; wait for their ``result()`` before."""
         self._finalizer()
 
     def __enter__(self) -> Self:
@@ -131,6 +150,24 @@ class Job:
     def __repr__(self) -> str:
         """Say which it is, and how many processes run."""
         return f"<exoskel.Job {self._state.job[:8]}: {self._state.described()}>"
+
+
+def _proven(
+    launcher: Launcher,
+    credential: str | os.PathLike[str] | None,
+    policy: str | os.PathLike[str] | None,
+) -> Launcher:
+    """Give a launcher what it proves itself by, if it has a use for that."""
+    if isinstance(launcher, Agents):
+        if credential is None:
+            return launcher
+        return launcher.proven_by(credential, **({} if policy is None else {"policy": policy}))
+    if credential is not None or policy is not None:
+        what = "credential" if credential is not None else "policy"
+        raise ValueError(
+            f"got {what}= with {launcher!r}, expected it with Agents(...) only: it needs none, as it proves itself otherwise"
+        )
+    return launcher
 
 
 def _to_be_run(what: Any, arguments: Sequence[Any]) -> tuple[list[str], bytes, str]:

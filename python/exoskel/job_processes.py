@@ -196,6 +196,9 @@ class Record:
     future: Future[Process] = field(default_factory=_uncancellable)
     startpoint: str | None = None
     binding: links.Binding | None = None
+    # Whether it runs a function; and whether it has a certificate.
+    is_function: bool = False
+    is_signed: bool = False
     has_returned: bool = False
     has_ended: bool = False
     code: int | None = None

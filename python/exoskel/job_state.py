@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["AGENT_SECONDS", "PROCESSES_MAX", "Group", "JobState"]
 
 _log = logging.getLogger("exoskel.links")
-_log = logging.getLogger("exoskel.links")
 # Of one job: numbers of processes are never used again in it.
 PROCESSES_MAX = 100_000
 # How long an agent may take to be there.
@@ -49,6 +48,8 @@ _NEWS_SECONDS = 1.0
 _DESCRIPTORS_BESIDE = 512
 # What is said of processes whose agent has gone.
 _LOST = "it was lost with what starts the processes of its host"
+# And of those of a detached job that go on.
+_LEFT = "it goes on without this program, which has left its job"
 # And one that is not there in time.
 _ABSENT_END_SECONDS = 0.5
 # The number of the job's creator.
@@ -115,7 +116,16 @@ class Group:
 class JobState:
     """What a job is made of. It doesn't know the `Job`, which ends it when nobody holds it any more."""
 
-    def __init__(self, launcher: Launcher, hosts_min: int | None, timeout: float) -> None:
+    def __init__(
+        self,
+        launcher: Launcher,
+        hosts_min: int | None,
+        timeout: float,
+        *,
+        is_detached: bool = False,
+    ) -> None:
+        # Once all hosts are there, processes go on without this program.
+        self._is_detached = False
         self._authority = _core.JobAuthority()
         self.job = self._authority.job
         self._changed = threading.Condition()
@@ -133,6 +143,7 @@ class JobState:
         try:
             self._node = self._made_node()
             self._launch(launcher, hosts_min, time.monotonic() + timeout)
+            self._is_detached = is_detached
         except BaseException:
             self.close()
             raise
@@ -207,10 +218,7 @@ class JobState:
         channel = agent.channel
         line = _line(agent, deadline)
         if not line:
-            how = channel.close()
-            raise ProcessEndedError(
-                f"the agent of {agent.host} has ended before it was there, {how}", host=agent.host
-            )
+            raise channel.absence()
         try:
             said = json.loads(line)
             version, public_key = str(said["version"]), base64.b64decode(said["public_key"])
@@ -244,8 +252,9 @@ class JobState:
         with self._changed:
             agent.is_lost = True
             its = [record for record in self._records.values() if record.agent is agent]
+        lost = _LEFT if self._is_detached and self._is_over else _LOST
         for record in its:
-            self._end(record, None, 0.0, 0, _LOST)
+            self._end(record, None, 0.0, 0, lost)
 
     def start(self, group: Group, count: int) -> Processes:
         """Start processes on all hosts, neighbours on one."""
@@ -280,6 +289,7 @@ class JobState:
 
     def _add(self, group: Group, rank: int, agent: Agent) -> Record:
         record = Record(self._next, rank, group, agent, group.program)
+        record.is_function = not group.what["words"]
         self._next += 1
         self._records[record.number] = record
         # In the place of one that was there.
@@ -330,6 +340,10 @@ class JobState:
                     asked, self._authority.sign(role, host, asked), strict=True
                 ):
                     signed[number].append(one)
+        with self._changed:
+            for record in records:
+                record.is_signed = True
+            self._changed.notify_all()
         return [signed[number] for number in numbers]
 
     def ended(
@@ -510,6 +524,9 @@ class JobState:
         with self._changed:
             self._is_over = True
             self._changed.notify_all()
+        if self._is_detached:
+            self._leave()
+            return
         for agent in self._agents.values():
             # One that has gone has taken its processes with it.
             with contextlib.suppress(LinkError):
@@ -525,6 +542,28 @@ class JobState:
             agent.channel.close()
             if agent.watcher is not None:
                 agent.watcher.join()
+        self._forget()
+
+    def _leave(self) -> None:
+        """Let what runs go on, once all processes that run a function are signed: nobody does that later."""
+        with self._changed:
+            is_signed = self._changed.wait_for(
+                lambda: all(
+                    one.is_signed or one.has_ended
+                    for one in self._records.values()
+                    if one.is_function
+                ),
+                AGENT_SECONDS,
+            )
+        if not is_signed:
+            _log.warning("not all processes had begun when their job's creator left: those end")
+        for agent in self._agents.values():
+            agent.channel.leave()
+            if agent.watcher is not None:
+                agent.watcher.join()
+        self._forget()
+
+    def _forget(self) -> None:
         for record in list(self._records.values()):
             self._end(record, None, 0.0, 0, _LOST)
         if self._node is not None:
@@ -556,7 +595,10 @@ def _line(agent: Agent, deadline: float) -> bytes:
     while b"\n" not in said and len(said) < _LINE_BYTES_MAX:
         left = max(0.0, deadline - time.monotonic())
         if not waiting.poll(left * 1000):
-            raise TimeoutError(f"the agent of {agent.host} is not there in time")
+            step = agent.channel.step()
+            raise TimeoutError(
+                f"the agent of {agent.host} is not there in time{f': {step}' if step else ''}"
+            )
         part = agent.channel.file.read(_LINE_BYTES_MAX)
         if not part:
             return b""

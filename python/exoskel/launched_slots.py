@@ -12,12 +12,13 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from .agents_launcher import Agents
 from .errors import ExoskelError, LinkError, NoWorkerError
 from .hosts import parse_address_alone
 from .job_processes import ended
 from .job_state import Group, JobState
 from .link_places import reached_by
-from .options import of_children
+from .options import PROOFS, of_children
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +37,30 @@ _WAIT_SECONDS_MAX = 5.0
 _FAILURES_MAX = 20
 # How often each of them may do so at the start, before nobody waits any more.
 _STARTS_MAX = 2
+
+
+def proven(launcher: Launcher, options: Mapping[str, Any]) -> Launcher:
+    """Give a launcher what a manager proves itself by, if it has a use for that.
+
+    Parameters
+    ----------
+    launcher : Launcher
+        What the manager was given.
+    options : mapping
+        Checked `ManagerOptions`.
+    """
+    given = {name: options[name] for name in PROOFS if options[name] is not None}
+    for name in ("workers", "listen", *given):
+        if options[name] is not None and not (name in PROOFS and isinstance(launcher, Agents)):
+            raise TypeError(
+                f"got {name}= beside launch={launcher!r}, expected one of both: what is launched so needs no {name}"
+            )
+    if not given:
+        return launcher
+    assert isinstance(launcher, Agents)
+    if options["policy"] is not None:
+        given["policy"] = options["policy"]
+    return launcher.proven_by(**given)
 
 
 class LaunchedSlots:

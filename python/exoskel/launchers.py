@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import re
 import shlex
@@ -11,7 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from .errors import ProcessEndedError
 from .peer_text import one_line
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     import io
     from collections.abc import Sequence
 
-__all__ = ["AgentChannel", "Launcher", "Local", "Ssh", "host_name", "own_host"]
+__all__ = ["AgentChannel", "Launcher", "Local", "Ssh", "host_name", "own_host", "print_said"]
 
 # How long an agent may take to end what it has started.
 END_SECONDS = 10.0
@@ -37,8 +38,17 @@ class AgentChannel(Protocol):
     host: str
     file: io.RawIOBase
 
+    def step(self) -> str:
+        """Say what is being waited for, until it is there; nothing if that is all one can know."""
+
+    def absence(self) -> ProcessEndedError:
+        """End it, as it has said nothing, and return why."""
+
     def close(self, patience: float = END_SECONDS) -> str:
         """End the agent and all that it has started, and wait for that. Return how it has ended, and what it has said last."""
+
+    def leave(self) -> None:
+        """Leave the agent of a detached job alone."""
 
 
 class Launcher(Protocol):
@@ -55,10 +65,16 @@ class Local:
     """Processes on this machine, by an agent that is a child of this process."""
 
     has_network = False
+    _more: tuple[str, ...] = ()
 
     def launch(self) -> Sequence[AgentChannel]:
         """Start the agent."""
-        return [_StartedAgent(own_host(), [sys.executable, "-m", "exoskel.agent"], is_here=True)]
+        words = [sys.executable, "-m", "exoskel.agent", *self._more]
+        return [_StartedAgent(own_host(), words, is_here=True)]
+
+    def detached(self) -> Self:
+        """Return one whose processes go on without the creator of their job."""
+        return _detached(self)
 
     def __repr__(self) -> str:
         """Say what it is."""
@@ -81,6 +97,7 @@ class Ssh:
     """
 
     has_network = True
+    _more: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -102,7 +119,7 @@ class Ssh:
 
     def launch(self) -> Sequence[AgentChannel]:
         """Start the agents, all at once."""
-        words = shlex.join([self._python, "-m", "exoskel.agent", "--stdio"])
+        words = shlex.join([self._python, "-m", "exoskel.agent", *self._more, "--stdio"])
         started: list[_StartedAgent] = []
         try:
             for host in self._hosts:
@@ -114,9 +131,22 @@ class Ssh:
             raise
         return started
 
+    def detached(self) -> Self:
+        """Return one whose processes go on without the creator of their job."""
+        return _detached(self)
+
     def __repr__(self) -> str:
         """Say which hosts."""
         return f"Ssh({self._hosts!r})"
+
+
+_Launcher = TypeVar("_Launcher", Local, Ssh)
+
+
+def _detached(launcher: _Launcher) -> _Launcher:
+    same = copy.copy(launcher)
+    same._more = ("--detach",)
+    return same
 
 
 class _StartedAgent:
@@ -125,6 +155,7 @@ class _StartedAgent:
     def __init__(self, host: str, words: Sequence[str], *, is_here: bool) -> None:
         self.host = host
         self._said = b""
+        self._has_left = False
         ours, theirs = socket.socketpair()
         with theirs:
             number = theirs.fileno()
@@ -151,6 +182,19 @@ class _StartedAgent:
         )
         self._reader.start()
 
+    def step(self) -> str:
+        return ""
+
+    def absence(self) -> ProcessEndedError:
+        text = f"the agent of {self.host} has ended before it was there, {self.close()}"
+        return ProcessEndedError(text, host=self.host)
+
+    def leave(self) -> None:
+        # Who reads it sees its end. Who reads what it says waits for it, if this program goes on so long.
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._has_left = True
+
     def close(self, patience: float = END_SECONDS) -> str:
         # Who reads it sees its end.
         with contextlib.suppress(OSError):
@@ -175,9 +219,16 @@ class _StartedAgent:
         with self._process.stderr as said:
             while part := os.read(said.fileno(), _READ_BYTES):
                 self._said = (self._said + part)[-_SAID_BYTES_MAX:]
-                with contextlib.suppress(OSError, ValueError):
-                    sys.stderr.write(part.decode(errors="replace"))
-                    sys.stderr.flush()
+                print_said(part)
+        if self._has_left:
+            self._process.wait()
+
+
+def print_said(part: bytes) -> None:
+    """Print what an agent and its processes have said, where this program's errors go."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(part.decode(errors="replace"))
+        sys.stderr.flush()
 
 
 def host_name(place: str) -> str:

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 from . import _core, inner_threads
 from .errors import ExoskelError, InitializerError, NoWorkerError, ProgramError
 from .function_state import is_same, state_of
-from .options import ManagerOptions, checked, documented, of_children, of_items, some_checked
+from .options import (
+    PROOFS,
+    ManagerOptions,
+    checked,
+    documented,
+    of_children,
+    of_items,
+    some_checked,
+)
 from .skeletons import ParDegree, Skeleton, flatten, skeleton_of
 
 if TYPE_CHECKING:
@@ -290,16 +298,14 @@ def start(slots: int, functions: list[bytes], options: Mapping[str, Any]) -> "_c
     """
     if options["launch"] is None:
         return _started(slots, functions, options, None)
-    for other in ("workers", "listen", "credential"):
-        if options[other] is not None:
-            raise TypeError(
-                f"got {other}= beside launch=, expected one of both: what is launched needs no {other}"
-            )
-    from .launched_slots import LaunchedSlots
+    from .launched_slots import LaunchedSlots, proven
 
-    launched = LaunchedSlots(options["launch"], slots, max(options["wait"], 1.0))
+    launcher = proven(options["launch"], options)
+    launched = LaunchedSlots(launcher, slots, max(options["wait"], 1.0))
     try:
-        core = _started(slots, functions, options, launched)
+        # The manager's sessions with its slots are the job's, whatever it has proven itself by.
+        own = {**options, **dict.fromkeys(PROOFS)}
+        core = _started(slots, functions, own, launched)
     except BaseException:
         launched.close()
         raise

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .status import Status
 
 __all__ = [
+    "PROOFS",
     "LinkOptions",
     "ManagerOptions",
     "NodeOptions",
@@ -39,6 +40,9 @@ SECONDS_MAX = 1e9
 # The words after which the text of options is put into a docstring.
 PLACE_IN_DOCSTRING = "{options}"
 LINE_IN_DOCSTRING = 110
+
+# What a node proves itself by, and judges others by besides its policy.
+PROOFS = ("credential", "key", "revocation_list", "trust_anchors", "vomsdir")
 
 # How the number of slots is said, and what it is called elsewhere.
 _COUNTS = {"Manager": "ParDegree(N)", "Executor": "max_workers=N", "Pool": "processes=N"}

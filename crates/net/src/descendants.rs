@@ -10,7 +10,8 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use rustix::process::{
-    Pid, Signal, getppid, kill_process, set_child_subreaper, set_parent_process_death_signal,
+    DumpableBehavior, Pid, Signal, getppid, kill_process, set_child_subreaper,
+    set_dumpable_behavior, set_parent_process_death_signal,
 };
 
 /// Processes that start others faster than they are ended are given up after this time.
@@ -38,6 +39,15 @@ pub fn follow_parent(parent: i32, name: &CStr) -> io::Result<bool> {
     rustix::thread::set_name(name)?;
     // Only now: it may have ended before it was to be followed.
     Ok(getppid().is_some_and(|process| process.as_raw_nonzero().get() == parent))
+}
+
+/// Has other processes of this account neither read this one's memory, environment and descriptors, nor trace it; it leaves no core dump.
+/// What it executes has its own again.
+///
+/// # Errors
+/// When the system refuses.
+pub fn hide() -> io::Result<()> {
+    Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
 /// Ends everything that this process has started.

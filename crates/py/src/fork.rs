@@ -43,6 +43,12 @@ pub(crate) fn follow_parent(parent: i32, name: &str, adopts_orphans: bool) -> Py
     Ok(exoskel_net::descendants::follow_parent(parent, &name)?)
 }
 
+/// Has other processes of this account neither read nor trace this one: for those that hold a host's credential and start others' programs.
+#[pyfunction]
+pub(crate) fn hide_process() -> PyResult<()> {
+    Ok(exoskel_net::descendants::hide()?)
+}
+
 fn refused(py: Python<'_>) -> PyErr {
     raise(
         py,

@@ -74,6 +74,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(keys::check_key_memory, module)?)?;
     module.add_function(wrap_pyfunction!(fork::end_descendants, module)?)?;
     module.add_function(wrap_pyfunction!(fork::follow_parent, module)?)?;
+    module.add_function(wrap_pyfunction!(fork::hide_process, module)?)?;
     module.add_function(wrap_pyfunction!(listener::read_host, module)?)?;
     job::add(module)?;
     pki::add(module)?;

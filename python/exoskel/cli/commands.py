@@ -9,6 +9,7 @@ from . import (
     INTERRUPTED,
     WRONG_USAGE,
     UsageError,
+    agent,
     config,
     couple,
     front,
@@ -75,7 +76,7 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = every.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in (
-        *(pki, worker, up, policy, links, gateway, couple, keeper, config),
+        *(pki, worker, up, policy, links, gateway, agent, couple, keeper, config),
         *(proxy, whoami, trust, front, sim, version),
     ):
         module.add_commands(commands, common)

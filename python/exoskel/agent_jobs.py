@@ -1,0 +1,319 @@
+"""The jobs of a host's daemon, ``exoskel agent``: each has an agent in a process of its own, which the daemon starts and ends.
+
+The daemon holds the host's credential. An agent gets a socket to the job's creator and one to the daemon, and no more: what its creator says
+goes through the daemon over a stream of a link, byte by byte.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .agent_frames import CHANNEL, END, OUTPUT, REFUSED, frame
+from .errors import ExoskelError
+from .job_control import STATUS, ask
+from .launchers import END_SECONDS
+from .peer_text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from . import links
+
+__all__ = ["AgentLimits", "HostJobs", "environment_of"]
+
+_READ_BYTES = 32 << 10
+# How long a creator may take to say who its job's agent is.
+_BEGIN_SECONDS = 60.0
+# What is kept of what an agent has said, to say how it has ended.
+_SAID_BYTES_MAX = 4 << 10
+# What an agent has in its environment of that of the daemon: nothing that is a right.
+_VARIABLES = frozenset(
+    [
+        "PATH",
+        "LANG",
+        "LANGUAGE",
+        "TZ",
+        "TMPDIR",
+        "LD_LIBRARY_PATH",
+        "PYTHONPATH",
+        "PYTHONHOME",
+        "VIRTUAL_ENV",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "XDG_RUNTIME_DIR",
+    ]
+)
+_VARIABLES_OF_LOCALE = "LC_"
+# What is another one, or missing, for an agent of another account.
+_VARIABLES_OF_ACCOUNT = frozenset(["HOME", "USER", "LOGNAME", "SHELL", "XDG_RUNTIME_DIR", "TMPDIR"])
+
+
+@dataclass(frozen=True)
+class AgentLimits:
+    """What a daemon lets others have."""
+
+    jobs: int
+    """How many jobs there are at once."""
+    processes: int
+    """How many processes each has at once."""
+
+
+def environment_of(account: pwd.struct_passwd | None) -> dict[str, str]:
+    """Return what agents have in their environment."""
+    found = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _VARIABLES or name.startswith(_VARIABLES_OF_LOCALE)
+    }
+    if account is not None:
+        found = {name: found[name] for name in found.keys() - _VARIABLES_OF_ACCOUNT}
+        found |= {"HOME": account.pw_dir, "USER": account.pw_name, "LOGNAME": account.pw_name}
+    return found
+
+
+class HostJobs:
+    """The jobs of a daemon. Its methods are the handlers of its endpoint.
+
+    Parameters
+    ----------
+    limits : AgentLimits
+        What there can be at once.
+    account : pwd.struct_passwd, optional
+        Whose the processes are; that of the daemon, if not given.
+    log : callable
+        Takes a line for each job that has begun, was refused, or has ended.
+    """
+
+    def __init__(
+        self,
+        limits: AgentLimits,
+        account: pwd.struct_passwd | None,
+        log: Callable[[str], None],
+    ) -> None:
+        self._limits = limits
+        self._account = account
+        self._log = log
+        self._lock = threading.Lock()
+        self._jobs: set[_HostJob] = set()
+        self._is_over = False
+
+    def start(self, stream: links.Stream) -> None:
+        """Start the agent of a job that ends with its creator."""
+        self._start(stream, is_detached=False)
+
+    def start_detached(self, stream: links.Stream) -> None:
+        """Start the agent of a job that goes on without its creator."""
+        self._start(stream, is_detached=True)
+
+    def jobs(self, call: links.Call) -> list[dict[str, Any]]:
+        """Return how the caller's jobs stand."""
+        return [
+            status
+            for job in self._jobs_of(call.peer)
+            if (status := job.status()) is not None and status.get("job")
+        ]
+
+    def end(self, call: links.Call, job: str) -> bool:
+        """End one of the caller's jobs. Return whether there was one."""
+        found = [one for one in self._jobs_of(call.peer) if one.job == job]
+        for one in found:
+            self._log(f"job {one_line(job)} is ended by {one_line(call.peer)}")
+            one.end()
+        return bool(found)
+
+    def close(self) -> None:
+        """End all jobs, and take no more."""
+        with self._lock:
+            self._is_over = True
+            jobs = list(self._jobs)
+        enders = [threading.Thread(target=job.end) for job in jobs]
+        for ender in enders:
+            ender.start()
+        for ender in enders:
+            ender.join()
+
+    def _jobs_of(self, owner: str) -> list[_HostJob]:
+        with self._lock:
+            return [job for job in self._jobs if job.owner == owner]
+
+    def _start(self, stream: links.Stream, *, is_detached: bool) -> None:
+        owner = stream.peer
+        try:
+            job = self._begun(owner, is_detached)
+        except (ExoskelError, OSError, subprocess.SubprocessError) as error:
+            self._log(f"refused a job of {one_line(owner)}: {error}")
+            stream.write(frame(REFUSED, str(error).encode()))
+            return
+        try:
+            job.talk(stream)
+        finally:
+            if not is_detached:
+                job.end()
+
+    def _begun(self, owner: str, is_detached: bool) -> _HostJob:
+        with self._lock:
+            if self._is_over:
+                raise ExoskelError("this agent is ending")
+            if len(self._jobs) >= self._limits.jobs:
+                raise ExoskelError(
+                    f"the limit of {self._limits.jobs} jobs at once (--jobs) is reached"
+                )
+            job = _HostJob(owner, is_detached, self._limits.processes, self._account)
+            self._jobs.add(job)
+        threading.Thread(target=self._follow, args=[job], name="exoskel-host-job").start()
+        return job
+
+    def _follow(self, job: _HostJob) -> None:
+        """Tell the log of a job's begin and end."""
+        who = one_line(job.owner)
+        # Another job may have its place, once it is here no more.
+        try:
+            status = job.status(_BEGIN_SECONDS)
+            if status is None:
+                self._log(f"a job of {who} was not begun: its creator has not said what it is")
+                job.end()
+                return
+            job.job = str(status["job"])
+            how = ", detached" if job.is_detached else ""
+            self._log(f"job {job.job} of {who} has begun{how}, agent {job.process}")
+            code = job.wait()
+            self._log(f"job {job.job} of {who} has ended, exit code {code}")
+        finally:
+            with self._lock:
+                self._jobs.discard(job)
+
+
+class _HostJob:
+    """A job on this host: the process of its agent, and the sockets to that."""
+
+    def __init__(
+        self,
+        owner: str,
+        is_detached: bool,
+        processes_max: int,
+        account: pwd.struct_passwd | None,
+    ) -> None:
+        self.owner = owner
+        self.is_detached = is_detached
+        self.job = ""
+        self._asking = threading.Lock()
+        self._writing = threading.Lock()
+        self._said = b""
+        self._channel, channel = socket.socketpair()
+        self._held, lifeline = socket.socketpair()
+        numbers = channel.fileno(), lifeline.fileno()
+        words = [sys.executable, "-P", "-m", "exoskel.agent", f"--lifeline={numbers[1]}"]
+        words += [f"--processes={processes_max}", *(["--detach"] if is_detached else [])]
+        with channel, lifeline:
+            try:
+                self._child = subprocess.Popen(
+                    [*words, str(numbers[0])],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=numbers,
+                    cwd="/",
+                    env=environment_of(account),
+                    start_new_session=True,
+                    **_as_account(account),
+                )
+            except BaseException:
+                self._channel.close()
+                self._held.close()
+                raise
+        self.process = self._child.pid
+        self._printed: links.Stream | None = None
+        self._reader = threading.Thread(target=self._print, name="exoskel-host-job-output")
+        self._reader.start()
+
+    def talk(self, stream: links.Stream) -> None:
+        """Have the job's creator and the agent talk, until one of them ends it."""
+        self._printed = stream
+        answering = threading.Thread(
+            target=self._answer, args=[stream], name="exoskel-host-job-talk"
+        )
+        answering.start()
+        try:
+            room = bytearray(_READ_BYTES)
+            # A creator that is lost ends it like one that leaves.
+            with contextlib.suppress(ExoskelError, OSError):
+                while count := stream.readinto(room):
+                    self._channel.sendall(memoryview(room)[:count])
+        finally:
+            with contextlib.suppress(OSError):
+                self._channel.shutdown(socket.SHUT_WR)
+            if self.is_detached:
+                # Nobody reads more.
+                self._printed = None
+                with contextlib.suppress(OSError):
+                    self._channel.shutdown(socket.SHUT_RDWR)
+            answering.join()
+
+    def status(self, seconds: float | None = None) -> dict[str, Any] | None:
+        """Return how it stands; None if its agent has ended, or doesn't say it."""
+        with self._asking, contextlib.suppress(ExoskelError, OSError):
+            self._held.settimeout(seconds or END_SECONDS)
+            return {**ask(self._held, STATUS), "owner": self.owner}
+        return None
+
+    def wait(self) -> int:
+        """Wait until its agent has ended, and return the exit code."""
+        return self._child.wait()
+
+    def end(self) -> None:
+        """End it, and wait until it has ended."""
+        with contextlib.suppress(OSError):
+            self._held.shutdown(socket.SHUT_RDWR)
+        try:
+            self._child.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            # Its zygote and their processes end with it.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._child.pid, signal.SIGKILL)
+            self._child.wait()
+
+    def _answer(self, stream: links.Stream) -> None:
+        """Write to the creator what the agent says, and how it has ended."""
+        with contextlib.suppress(OSError, ExoskelError, ValueError):
+            while part := self._channel.recv(_READ_BYTES):
+                self._write(stream, CHANNEL, part)
+        if not self.is_detached:
+            code = self.wait()
+            self._reader.join(1.0)
+            lines = self._said.decode(errors="replace").strip().splitlines()
+            last = one_line(lines[-1]) if lines else "it has said nothing"
+            self._write(stream, END, f"its agent has ended, exit code {code}: {last}".encode())
+        with contextlib.suppress(OSError, ExoskelError, ValueError):
+            stream.finish()
+
+    def _print(self) -> None:
+        """Pass on what the agent and its processes print, or drop it when nobody wants it."""
+        assert self._child.stdout is not None
+        with self._child.stdout as printed:
+            while part := os.read(printed.fileno(), _READ_BYTES):
+                self._said = (self._said + part)[-_SAID_BYTES_MAX:]
+                if (stream := self._printed) is not None:
+                    self._write(stream, OUTPUT, part)
+
+    def _write(self, stream: links.Stream, kind: int, contents: bytes) -> None:
+        # One that has gone reads nothing.
+        with self._writing, contextlib.suppress(OSError, ExoskelError, ValueError):
+            stream.write(frame(kind, contents))
+
+
+def _as_account(account: pwd.struct_passwd | None) -> dict[str, Any]:
+    if account is None:
+        return {}
+    groups = os.getgrouplist(account.pw_name, account.pw_gid)
+    return {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": groups}

@@ -1,0 +1,180 @@
+"""``exoskel agent``: start the processes of others' jobs on this host."""
+
+import argparse
+import contextlib
+import os
+import pwd
+import signal
+import time
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from .. import _core
+from ..agent_jobs import AgentLimits, HostJobs
+from ..agents_launcher import AGENT_PORT, ENDPOINT
+from ..links import Node
+from ..worker_log import WorkerLog
+from . import UsageError, policy
+from .report import Commands, report
+
+__all__ = ["add_commands"]
+
+_JOBS, _JOBS_MAX = 16, 10_000
+_PROCESSES, _PROCESSES_MAX = 1024, 100_000
+# Of those that are asked how their jobs stand, or are told to end one; each job has a thread of its own.
+_THREADS = 4
+# Between two looks at what is to be logged.
+_LOOK_SECONDS = 0.5
+_PATHS = ("key", "revocation_list", "trust_anchors", "vomsdir")
+
+
+def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
+    """Add ``agent``."""
+    parser = commands.add_parser(
+        "agent",
+        parents=[common],
+        help="start processes on this host for jobs of others: exoskel.Agents",
+        description="Start processes on this host for programs elsewhere, which make a Job with exoskel.Agents. The policy says who may: "
+        f"[[allow.rule]] with the actions {ENDPOINT}.start, {ENDPOINT}.start_detached, {ENDPOINT}.jobs and {ENDPOINT}.end; without a rule nobody "
+        "may. Each job has a process of its own, which gets nothing of this host's credential. Jobs that begin, are refused and end are lines on "
+        "standard error. Credential and policy are read again when they change. SIGTERM and Ctrl-C end the agent and all jobs. "
+        "docs/guide/jobs.md explains it.",
+    )
+    parser.add_argument(
+        "--listen",
+        required=True,
+        metavar="ADDRESS",
+        help=f"wait for programs here: tcp://HOST:PORT, e.g. tcp://0.0.0.0:{AGENT_PORT}, or unix:/PATH",
+    )
+    parser.add_argument(
+        "--credential",
+        required=True,
+        type=Path,
+        metavar="FILE",
+        help="this host's credential (exoskel pki issue --role peer --name HOST)",
+    )
+    parser.add_argument("--key", type=Path, metavar="FILE", help="its key, if it doesn't hold it")
+    parser.add_argument(
+        "--policy",
+        required=True,
+        type=Path,
+        metavar="FILE",
+        help="who may start processes here: [[allow.rule]]",
+    )
+    parser.add_argument(
+        "--revocation-list",
+        type=Path,
+        metavar="FILE",
+        help="a newer revocation list than the one in the credential",
+    )
+    parser.add_argument("--trust-anchors", type=Path, metavar="DIR", help="a grid's authorities")
+    parser.add_argument(
+        "--vomsdir", type=Path, metavar="DIR", help="the VOMS servers whose attributes count"
+    )
+    parser.add_argument(
+        "--user",
+        metavar="ACCOUNT",
+        help="the account of the processes; it has to be said if root starts the agent (default: that of the agent)",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=_JOBS,
+        metavar="N",
+        help=f"how many jobs there can be at once (default: {_JOBS})",
+    )
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=_PROCESSES,
+        metavar="N",
+        help=f"how many processes a job can have at once (default: {_PROCESSES})",
+    )
+    parser.set_defaults(run=_agent)
+
+
+def _agent(arguments: argparse.Namespace) -> int:
+    limits = AgentLimits(
+        _count("--jobs", arguments.jobs, _JOBS_MAX),
+        _count("--processes", arguments.processes, _PROCESSES_MAX),
+    )
+    account = _account(arguments.user)
+    policy.check(arguments.policy)
+    # What it starts runs under its account, and must not read its keys.
+    _core.hide_process()
+    values = {name: getattr(arguments, name) for name in _PATHS}
+    more = {name: value for name, value in values.items() if value is not None}
+    log = WorkerLog()
+
+    def write(line: str) -> None:
+        log.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} agent {line}")
+
+    signal.signal(signal.SIGTERM, _end)
+    jobs = HostJobs(limits, account, write)
+    # Ctrl-C is the usual end of one that was started by hand.
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        Node(
+            arguments.credential,
+            policy=arguments.policy,
+            listen=arguments.listen,
+            live=False,
+            patience=0.0,
+            **more,
+        ) as node,
+        contextlib.closing(jobs),
+    ):
+        endpoint = node.endpoint(ENDPOINT, threads=_THREADS)
+        endpoint.stream_handler(jobs.start)
+        endpoint.stream_handler(jobs.start_detached)
+        endpoint.handler(jobs.jobs)
+        endpoint.handler(jobs.end)
+        [place] = node.hints
+        listen = place if place.startswith("unix:") else f"tcp://{place}"
+        report(
+            arguments,
+            f"agent {node.name} listening on {listen}, with at most {limits.jobs} jobs of {limits.processes} processes",
+            {
+                "listen": listen,
+                "name": node.name,
+                "jobs": limits.jobs,
+                "processes": limits.processes,
+            },
+        )
+        while True:
+            for line in node.audit():
+                write(line)
+            time.sleep(_LOOK_SECONDS)
+    return 0
+
+
+def _count(option: str, value: int, most: int) -> int:
+    if not 1 <= value <= most:
+        raise UsageError(f"got {option} {value}, expected a whole number from 1 to {most}")
+    return value
+
+
+def _account(name: str | None) -> pwd.struct_passwd | None:
+    """Return the account of the processes, unless it is that of the agent."""
+    if name is None:
+        if os.geteuid() == 0:
+            raise UsageError(
+                "got no --user from root, expected the account of the processes: --user root, if you mean that"
+            )
+        return None
+    try:
+        account = pwd.getpwnam(name)
+    except KeyError:
+        raise UsageError(f"got --user {name}, expected an account of this machine") from None
+    if account.pw_uid == os.geteuid():
+        return None
+    if os.geteuid() != 0:
+        raise UsageError(
+            f"got --user {name}, expected the account that starts the agent: only root can start processes of another one"
+        )
+    return account
+
+
+def _end(_signal: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
