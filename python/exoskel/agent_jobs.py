@@ -37,11 +37,26 @@ _BEGIN_SECONDS = 60.0
 _SAID_BYTES_MAX = 4 << 10
 # What an agent has in its environment of that of the daemon: nothing that is a right.
 _VARIABLES = frozenset(
-    "PATH LANG LANGUAGE TZ TMPDIR LD_LIBRARY_PATH PYTHONPATH PYTHONHOME VIRTUAL_ENV HOME USER LOGNAME SHELL XDG_RUNTIME_DIR".split()
+    [
+        "PATH",
+        "LANG",
+        "LANGUAGE",
+        "TZ",
+        "TMPDIR",
+        "LD_LIBRARY_PATH",
+        "PYTHONPATH",
+        "PYTHONHOME",
+        "VIRTUAL_ENV",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "XDG_RUNTIME_DIR",
+    ]
 )
 _VARIABLES_OF_LOCALE = "LC_"
 # What is another one, or missing, for an agent of another account.
-_VARIABLES_OF_ACCOUNT = frozenset("HOME USER LOGNAME SHELL XDG_RUNTIME_DIR TMPDIR".split())
+_VARIABLES_OF_ACCOUNT = frozenset(["HOME", "USER", "LOGNAME", "SHELL", "XDG_RUNTIME_DIR", "TMPDIR"])
 
 
 @dataclass(frozen=True)
@@ -106,7 +121,7 @@ class HostJobs:
         return [
             status
             for job in self._jobs_of(call.peer)
-            if (status := job.status()) is not None and status.get("job")
+            if job.job and (status := job.status()) is not None
         ]
 
     def end(self, call: links.Call, job: str) -> bool:

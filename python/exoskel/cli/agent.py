@@ -24,6 +24,8 @@ _JOBS, _JOBS_MAX = 16, 10_000
 _PROCESSES, _PROCESSES_MAX = 1024, 100_000
 # Of those that are asked how their jobs stand, or are told to end one; each job has a thread of its own.
 _THREADS = 4
+# How long a creator whose connection is lost may take to come back.
+_PATIENCE_SECONDS = 10.0
 # Between two looks at what is to be logged.
 _LOOK_SECONDS = 0.5
 _PATHS = ("key", "revocation_list", "trust_anchors", "vomsdir")
@@ -120,7 +122,7 @@ def _agent(arguments: argparse.Namespace) -> int:
             policy=arguments.policy,
             listen=arguments.listen,
             live=False,
-            patience=0.0,
+            patience=_PATIENCE_SECONDS,
             **more,
         ) as node,
         contextlib.closing(jobs),
