@@ -24,8 +24,6 @@ _JOBS, _JOBS_MAX = 16, 10_000
 _PROCESSES, _PROCESSES_MAX = 1024, 100_000
 # Of those that are asked how their jobs stand, or are told to end one; each job has a thread of its own.
 _THREADS = 4
-# How long a creator whose connection is lost may take to come back.
-_PATIENCE_SECONDS = 10.0
 # Between two looks at what is to be logged.
 _LOOK_SECONDS = 0.5
 _PATHS = ("key", "revocation_list", "trust_anchors", "vomsdir")
@@ -122,7 +120,8 @@ def _agent(arguments: argparse.Namespace) -> int:
             policy=arguments.policy,
             listen=arguments.listen,
             live=False,
-            patience=_PATIENCE_SECONDS,
+            # As with `ssh`: a job ends with the connection that has started it.
+            patience=0.0,
             **more,
         ) as node,
         contextlib.closing(jobs),
