@@ -158,7 +158,7 @@ def test_a_daemon_that_is_killed_takes_its_processes_with_it(lab: Lab) -> None:
         running = daemon.processes()
         daemon.process.kill()
         # The agents end what runs, and may still say so.
-        with pytest.raises(ex.ProcessEndedError, match="lost with what starts|ended by SIGTERM"):
+        with pytest.raises(ex.ProcessEndedError, match=r"lost with what starts|ended by SIGTERM"):
             pending.result(timeout=SECONDS)
         assert eventually(lambda: all(one.has_ended for one in job.summary().processes))
         assert eventually(lambda: all(map(gone, running)))
@@ -465,3 +465,36 @@ def test_root_has_to_say_whose_processes_they_are(
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert main(words) == 2
     assert "got no --user from root" in capsys.readouterr().err
+
+
+def test_processes_are_those_of_the_account_that_is_said(lab: Lab) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("root is missing: nobody else can start processes of another account")
+    nobody = pwd.getpwnam("nobody")
+    if not is_executable_by(nobody):
+        pytest.skip("a Python that the account `nobody` can execute is missing")
+    daemon = lab.daemon("lab1.example.org", "--user", "nobody")
+    with lab.job(daemon) as job:
+        assert job.start(account_of, cwd="/").values(timeout=SECONDS) == [
+            [nobody.pw_uid, nobody.pw_gid, nobody.pw_dir, "nobody"]
+        ]
+        secret = str(lab.credential("lab1.example.org"))
+        reading = job.start(["cat", secret], cwd="/")
+        assert reading.wait(SECONDS) == [1]
+        assert "Permission denied" in job.summary().processes[-1].stderr
+
+
+def is_executable_by(account: pwd.struct_passwd) -> bool:
+    """Say whether an account may run this Python with this package."""
+    words = [sys.executable, "-P", "-c", "import exoskel._core"]
+    ids = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+    try:
+        done = subprocess.run(words, check=False, capture_output=True, cwd="/", **ids)  # type: ignore[call-overload]
+    except PermissionError:
+        return False
+    return bool(done.returncode == 0)
+
+
+def account_of(here: JobNode) -> list[object]:
+    """Say whose process it is."""
+    return [os.getuid(), os.getgid(), os.environ["HOME"], os.environ["USER"]]

@@ -30,8 +30,8 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
     parser = commands.add_parser(
         "job",
         help="list the jobs that run, and end one",
-        description="Show and end jobs, which exoskel.Job has made: those of this account on this machine, whoever has started their agents, and "
-        "with --agents those that the owner of the credential has at other hosts.",
+        description="Show and end jobs, which exoskel.Job has made: those of this account on this machine. "
+        "With --agents, those that the owner of the credential has at other hosts.",
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     every = actions.add_parser(
