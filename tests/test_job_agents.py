@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import pwd
@@ -18,6 +19,7 @@ from tests.processes import children, eventually, gone
 from tests.site import free_address
 
 import exoskel as ex
+from exoskel import _core
 from exoskel.cli import main
 from exoskel.job_process import JobNode
 
@@ -150,15 +152,15 @@ def test_processes_of_two_hosts_whose_agents_run(lab: Lab) -> None:
 def test_a_daemon_that_is_killed_takes_its_processes_with_it(lab: Lab) -> None:
     daemon = lab.daemon("lab1.example.org")
     with lab.job(daemon) as job:
-        [there] = job.start(add_rank, cwd="/").result(timeout=SECONDS)
+        job.start(add_rank, cwd="/").result(timeout=SECONDS)
         pending = job.start(["sh", "-c", "sleep 600 & sleep 600"], cwd="/")
         assert eventually(lambda: len(daemon.processes()) == 6)
         running = daemon.processes()
         daemon.process.kill()
-        with pytest.raises(ex.ProcessEndedError, match="lost with what starts the processes"):
+        # The agents end what runs, and may still say so.
+        with pytest.raises(ex.ProcessEndedError, match=r"lost with what starts|ended by SIGTERM"):
             pending.result(timeout=SECONDS)
-        with pytest.raises(ex.ProcessEndedError, match="lost with what starts the processes"):
-            there.wait(timeout=SECONDS)
+        assert eventually(lambda: all(one.has_ended for one in job.summary().processes))
         assert eventually(lambda: all(map(gone, running)))
 
 
@@ -230,3 +232,290 @@ def test_a_manager_whom_an_agents_policy_does_not_let_start_says_so(lab: Lab) ->
     with pytest.raises(ex.NoWorkerError, match="lab1.example.org") as raised:
         ex.Manager(abs, ex.ParDegree(1), launch=ex.Agents([line]), credential=lab.credential(HEAD))
     assert raised.value.attempts
+
+
+def test_a_detached_job_goes_on_without_its_creator(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon = lab.daemon("lab1.example.org")
+    with creator(lab, daemon, detach=True) as program:
+        program.kill()
+    assert eventually(lambda: "goes on without its creator" in listed(lab, capsys, daemon))
+    assert len(daemon.processes()) == 9
+    asked = ["--agents", daemon.line, "--credential", str(lab.credential(HEAD)), "--json"]
+    others = ["--agents", daemon.line, "--credential", str(lab.credential(OTHER)), "--json"]
+    capsys.readouterr()
+    assert main(["job", "list", *asked]) == 0
+    [job] = json.loads(capsys.readouterr().out)["jobs"]
+    assert (job["owner"], job["host"]) == (HEAD, "lab1.example.org")
+    assert len(job["processes"]) == 3
+    # Nobody else sees it, or ends it.
+    assert main(["job", "list", *others]) == 0
+    assert json.loads(capsys.readouterr().out)["jobs"] == []
+    assert main(["job", "end", job["job"], *others]) == 1
+    assert "no job" in capsys.readouterr().out
+    running = daemon.processes()
+    assert main(["job", "end", job["job"][:6], *asked]) == 0
+    assert json.loads(capsys.readouterr().out)["ended"] == [
+        {"job": job["job"], "host": "lab1.example.org"}
+    ]
+    assert eventually(lambda: all(map(gone, running)))
+    assert daemon.said(f"is ended by {HEAD}")
+    assert daemon.said("has ended, exit code 0")
+
+
+def listed(lab: Lab, capsys: pytest.CaptureFixture[str], daemon: Daemon) -> str:
+    """Return what `exoskel job list` says of an agent."""
+    asked = ["--agents", daemon.line, "--credential", str(lab.credential(HEAD))]
+    assert main(["job", "list", *asked]) == 0
+    return capsys.readouterr().out
+
+
+def test_jobs_of_this_account_are_listed_and_ended(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon = lab.daemon("lab1.example.org")
+    with ex.Job() as local, lab.job(daemon) as other:
+        asleep = local.start(["sleep", "600"], count=2)
+        assert other.start(["true"], cwd="/").wait(SECONDS) == [0]
+        found = listed_here(capsys)
+        names = {local._state.job: 2, other._state.job: 0}
+        assert {job["job"]: len(job["processes"]) for job in found} == names
+        assert main(["job", "end", local._state.job]) == 0
+        assert capsys.readouterr().out == f"job {local._state.job} has ended on this machine\n"
+        with pytest.raises(ex.ProcessEndedError):
+            asleep.result(timeout=SECONDS)
+        # The account of a daemon may end what it has started.
+        assert main(["job", "end", other._state.job, "--json"]) == 0
+        assert daemon.said("has ended, exit code 0")
+    capsys.readouterr()
+    assert main(["job", "list"]) == 0
+    assert capsys.readouterr().out == "no job runs\n"
+    assert main(["job", "end", "abcdef", "--json"]) == 1
+    assert "exoskel job list shows those that do" in capsys.readouterr().out
+    assert main(["job", "end", "ab"]) == 2
+    assert main(["job", "list", "--agents", daemon.line]) == 2
+    assert main(["job", "list", "--credential", "head.pem"]) == 2
+
+
+def test_a_detached_job_of_this_machine_goes_on(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = lab.place / "printed"
+    program = textwrap.dedent(
+        f"""
+        import exoskel as ex
+        with ex.Job(detach=True) as job:
+            loop = "echo $$; while true; do echo here || exit 9; sleep 0.1; done"
+            job.start(["sh", "-c", "(" + loop + ") | tee {place}"])
+            job.start(["sh", "-c", loop])
+        """
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, timeout=SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    [job] = listed_here(capsys)
+    assert not job["has_creator"]
+    running = [one["process"] for one in job["processes"]]
+    assert len(running) == 2
+    # Nobody reads what it prints, which harms it as little as it did before.
+    before = place.read_text().count("here")
+    assert eventually(lambda: place.read_text().count("here") > before + 2)
+    assert not any(map(gone, running))
+    assert main(["job", "end", job["job"]]) == 0
+    assert all(map(gone, [*running, job["agent"]]))
+
+
+def listed_here(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """Return the jobs of this account."""
+    capsys.readouterr()
+    assert main(["job", "list", "--json"]) == 0
+    jobs: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["jobs"]
+    return jobs
+
+
+def test_a_detached_job_ends_when_all_functions_have_returned(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ex.Job(detach=True) as job:
+        started = job.start(add_rank, count=2)
+        assert started.values(timeout=SECONDS) == [1, 0]
+    assert eventually(lambda: not listed_here(capsys))
+    with pytest.raises(ex.ProcessEndedError, match="goes on without this program"):
+        started[0].result(0).wait(0)
+
+
+def test_who_may_not_start_is_told_the_rule(lab: Lab) -> None:
+    start = POLICY.replace("start_detached", "nothing").replace(f', "{OTHER}"', "")
+    daemon = lab.daemon("lab1.example.org", policy=start)
+    with pytest.raises(
+        ex.ProcessEndedError, match=r"no agent of lab1\.example\.org \(127.*no \[\[allow\.rule\]\]"
+    ) as caught:
+        lab.job(daemon, credential=OTHER)
+    assert caught.value.host == "lab1.example.org"
+    with pytest.raises(ex.ProcessEndedError, match="start_detached is asked for"):
+        lab.job(daemon, detach=True)
+    assert daemon.said(OTHER)
+    assert daemon.processes() == []
+    with lab.job(daemon) as job:
+        assert job.start(["true"], cwd="/").wait(SECONDS) == [0]
+
+
+def test_limits_of_a_daemon_are_said(lab: Lab) -> None:
+    daemon = lab.daemon("lab1.example.org", "--jobs", "1", "--processes", "2")
+    with lab.job(daemon) as job:
+        with pytest.raises(ex.ProcessEndedError, match=r"limit of 1 jobs at once \(--jobs\)"):
+            lab.job(daemon)
+        started = job.start(["sleep", "600"], count=3, cwd="/")
+        with pytest.raises(ex.ProcessEndedError, match="limit of 2 processes at once"):
+            started[2].result(SECONDS)
+    assert daemon.said("refused a job of head.example.org: the limit of 1 jobs")
+    assert daemon.said("has ended, exit code 0")
+    assert eventually(lambda: daemon.processes() == [])
+    with lab.job(daemon):
+        pass
+
+
+def test_hosts_that_are_not_there_are_named(lab: Lab) -> None:
+    daemon = lab.daemon("lab1.example.org")
+    nobody = f"{free_address()} lab2.example.org"
+    with pytest.raises(
+        ex.ProcessEndedError, match=r"no agent of lab2\.example\.org \(127.*is dialled, and"
+    ) as caught:
+        lab.job(daemon, nobody)
+    assert caught.value.host == "lab2.example.org"
+    with lab.job(daemon, nobody, min=1) as job:
+        assert job.start(["true"], count=2, cwd="/").wait(SECONDS) == [0, 0]
+    # Who listens there is somebody else.
+    with pytest.raises(ex.ProcessEndedError, match=r"lab3\.example\.org"):
+        lab.job(f"{daemon.line.split()[0]} lab3.example.org")
+    assert eventually(lambda: daemon.processes() == [])
+
+
+def test_an_agent_that_does_not_answer_is_too_late(lab: Lab) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        port = mute.getsockname()[1]
+        with pytest.raises(
+            TimeoutError, match=r"lab2\.example\.org is not there in time: .* is dialled"
+        ):
+            lab.job(f"127.0.0.1:{port} lab2.example.org", timeout=0.5)
+
+
+def test_credentials_are_for_agents_alone(lab: Lab) -> None:
+    for launch in (ex.Local(), ex.Ssh(["lab1"])):
+        with pytest.raises(ValueError, match=r"got credential= with .*, expected it with Agents"):
+            ex.Job(launch, credential="head.pem")
+    with pytest.raises(ValueError, match=r"Agents\(\.\.\.\) without a credential"):
+        ex.Job(ex.Agents(["lab1"]))
+    for line in ("lab1 lab_1", "lab1 slots=3"):
+        with pytest.raises(ValueError, match="expected"):
+            ex.Agents([line])
+
+
+def test_nothing_of_the_host_reaches_its_jobs(lab: Lab) -> None:
+    environment = {**os.environ, "SSH_AUTH_SOCK": "/secret/agent", "X509_USER_KEY": "/secret/key"}
+    daemon = lab.daemon("lab1.example.org", env=environment)
+    secret = lab.credential("lab1.example.org").read_bytes()
+    with lab.job(daemon) as job:
+        job.start(["sleep", "600"], cwd="/")
+        job.start(add_rank, cwd="/").values(timeout=SECONDS)
+        assert eventually(lambda: len(daemon.processes()) == 4)
+        for process in daemon.processes():
+            place = Path(f"/proc/{process}")
+            for name in ("environ", "cmdline"):
+                contents = (place / name).read_bytes()
+                assert b"secret" not in contents
+                assert b".pem" not in contents
+            opened = [os.readlink(one) for one in (place / "fd").iterdir()]
+            assert not any(str(lab.place) in one for one in opened)
+        # The key is a line of the file, and in no memory of the job's.
+        [line] = [one for one in secret.splitlines() if len(one) == 64][:1]
+        assert not any(line in memory(process) for process in daemon.processes())
+
+
+def memory(process: int) -> bytes:
+    """Return what a process can write to."""
+    found = []
+    with open(f"/proc/{process}/maps") as maps, open(f"/proc/{process}/mem", "rb", 0) as whole:
+        for line in maps:
+            words = line.split()
+            if words[1].startswith("rw"):
+                begin, end = (int(word, 16) for word in words[0].split("-"))
+                whole.seek(begin)
+                try:
+                    found.append(whole.read(end - begin))
+                except OSError:
+                    continue
+    return b"".join(found)
+
+
+def test_what_hides_itself_is_not_to_be_traced() -> None:
+    is_dumpable = 3
+    child = os.fork()
+    if child == 0:
+        prctl = ctypes.CDLL(None).prctl
+        before = prctl(is_dumpable, 0, 0, 0, 0)
+        _core.hide_process()
+        os._exit(0 if (before, prctl(is_dumpable, 0, 0, 0, 0)) == (1, 0) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_daemon_is_hidden_from_processes_of_its_account(lab: Lab) -> None:
+    daemon = lab.daemon("lab1.example.org")
+    # Root may read everything; who owns these files shows whether others of the account may.
+    if os.geteuid() == 0:
+        pytest.skip("an unprivileged account is missing: root reads what is hidden from others")
+    with pytest.raises(PermissionError):
+        Path(f"/proc/{daemon.process.pid}/environ").read_bytes()
+
+
+def test_root_has_to_say_whose_processes_they_are(
+    lab: Lab, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = lab.place / "policy.toml"
+    policy.write_text(POLICY)
+    words = ["agent", "--listen", "tcp://127.0.0.1:0", "--policy", str(policy)]
+    words += ["--credential", str(lab.credential("lab1.example.org"))]
+    assert main([*words, "--user", "no-such-account"]) == 2
+    assert "an account of this machine" in capsys.readouterr().err
+    assert main([*words, "--user", pwd.getpwuid(os.geteuid()).pw_name, "--jobs", "0"]) == 2
+    assert "got --jobs 0" in capsys.readouterr().err
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert main(words) == 2
+    assert "got no --user from root" in capsys.readouterr().err
+
+
+def test_processes_are_those_of_the_account_that_is_said(lab: Lab) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("root is missing: nobody else can start processes of another account")
+    nobody = pwd.getpwnam("nobody")
+    if not is_executable_by(nobody):
+        pytest.skip("a Python that the account `nobody` can execute is missing")
+    daemon = lab.daemon("lab1.example.org", "--user", "nobody")
+    with lab.job(daemon) as job:
+        assert job.start(account_of, cwd="/").values(timeout=SECONDS) == [
+            [nobody.pw_uid, nobody.pw_gid, nobody.pw_dir, "nobody"]
+        ]
+        secret = str(lab.credential("lab1.example.org"))
+        reading = job.start(["cat", secret], cwd="/")
+        assert reading.wait(SECONDS) == [1]
+        assert "Permission denied" in job.summary().processes[-1].stderr
+
+
+def is_executable_by(account: pwd.struct_passwd) -> bool:
+    """Say whether an account may run this Python with this package."""
+    words = [sys.executable, "-P", "-c", "import exoskel._core"]
+    ids = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+    try:
+        done = subprocess.run(words, check=False, capture_output=True, cwd="/", **ids)  # type: ignore[call-overload]
+    except PermissionError:
+        return False
+    return bool(done.returncode == 0)
+
+
+def account_of(here: JobNode) -> list[object]:
+    """Say whose process it is."""
+    return [os.getuid(), os.getgid(), os.environ["HOME"], os.environ["USER"]]

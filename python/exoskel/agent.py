@@ -111,6 +111,7 @@ class Agent:
         job: str = "",
         processes_max: int | None = None,
         is_detached: bool = False,
+        printed_to: int | None = None,
     ) -> None:
         self.job = job
         self._begun = time.time()
@@ -119,6 +120,7 @@ class Agent:
         # Whether its processes go on without the job's creator.
         self.is_detached = is_detached
         self._has_left = False
+        self._printed_to = printed_to
         self._zygote = zygote
         self._folder = folder
         self._listen = listen
@@ -200,6 +202,10 @@ class Agent:
         self._has_left = self.is_cut_off = True
         # What was to be said to it is nobody's.
         logging.getLogger("exoskel.links").setLevel(logging.CRITICAL)
+        if self._printed_to is not None:
+            # Nor is what is printed: whoever reads it may wait for its end.
+            with open(os.devnull, "wb") as nothing:
+                os.dup2(nothing.fileno(), self._printed_to)
         for process in self._processes.values():
             group = process.group
             if group.siblings is None:
@@ -567,6 +573,7 @@ def main(
         job=credential.name.rpartition(".")[2],
         processes_max=processes_max,
         is_detached=is_detached,
+        printed_to=None if printed is None else printed[1],
     )
     control = None
     try:

@@ -121,7 +121,7 @@ class HostJobs:
         return [
             status
             for job in self._jobs_of(call.peer)
-            if (status := job.status()) is not None and status.get("job")
+            if job.job and (status := job.status()) is not None
         ]
 
     def end(self, call: links.Call, job: str) -> bool:

@@ -72,7 +72,7 @@ class Agents:
             )
         from . import links
 
-        node = links.Node(**self._proof, live=False, patience=10.0)
+        node = links.Node(**self._proof, live=False, patience=0.0)
         shared = _SharedNode(node, len(self._hosts))
         handler = "start_detached" if self._is_detached else "start"
         return [_AskedAgent(address, shared, handler) for address in self._hosts]

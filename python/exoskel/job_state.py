@@ -561,6 +561,7 @@ class JobState:
             agent.channel.leave()
             if agent.watcher is not None:
                 agent.watcher.join()
+            agent.channel.file.close()
         self._forget()
 
     def _forget(self) -> None:

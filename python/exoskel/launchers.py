@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 from .errors import ProcessEndedError
 from .peer_text import one_line
@@ -48,7 +48,7 @@ class AgentChannel(Protocol):
         """End the agent and all that it has started, and wait for that. Return how it has ended, and what it has said last."""
 
     def leave(self) -> None:
-        """Leave the agent of a detached job alone."""
+        """Leave the agent of a detached job alone. Who reads the file sees its end, and closes it."""
 
 
 class Launcher(Protocol):
@@ -72,7 +72,7 @@ class Local:
         words = [sys.executable, "-m", "exoskel.agent", *self._more]
         return [_StartedAgent(own_host(), words, is_here=True)]
 
-    def detached(self) -> Self:
+    def detached(self) -> Launcher:
         """Return one whose processes go on without the creator of their job."""
         return _detached(self)
 
@@ -131,7 +131,7 @@ class Ssh:
             raise
         return started
 
-    def detached(self) -> Self:
+    def detached(self) -> Launcher:
         """Return one whose processes go on without the creator of their job."""
         return _detached(self)
 
@@ -140,10 +140,7 @@ class Ssh:
         return f"Ssh({self._hosts!r})"
 
 
-_Launcher = TypeVar("_Launcher", Local, Ssh)
-
-
-def _detached(launcher: _Launcher) -> _Launcher:
+def _detached(launcher: Local | Ssh) -> Local | Ssh:
     same = copy.copy(launcher)
     same._more = ("--detach",)
     return same
@@ -191,9 +188,11 @@ class _StartedAgent:
 
     def leave(self) -> None:
         # Who reads it sees its end. Who reads what it says waits for it, if this program goes on so long.
+        self._has_left = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        self._has_left = True
+        # It ends with the file.
+        self._socket.close()
 
     def close(self, patience: float = END_SECONDS) -> str:
         # Who reads it sees its end.

@@ -120,6 +120,7 @@ def _agent(arguments: argparse.Namespace) -> int:
             policy=arguments.policy,
             listen=arguments.listen,
             live=False,
+            # As with `ssh`: a job ends with the connection that has started it.
             patience=0.0,
             **more,
         ) as node,

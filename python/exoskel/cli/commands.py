@@ -14,6 +14,7 @@ from . import (
     couple,
     front,
     gateway,
+    job,
     keeper,
     links,
     pki,
@@ -76,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = every.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in (
-        *(pki, worker, up, policy, links, gateway, agent, couple, keeper, config),
+        *(pki, worker, up, policy, links, gateway, agent, job, couple, keeper, config),
         *(proxy, whoami, trust, front, sim, version),
     ):
         module.add_commands(commands, common)

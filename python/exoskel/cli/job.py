@@ -1,0 +1,193 @@
+"""``exoskel job``: the jobs that run, and their end."""
+
+import argparse
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ..agents_launcher import ENDPOINT, agents_of, place_of
+from ..errors import ExoskelError
+from ..job_control import ask_to_end, local_jobs
+from ..links import Node
+from ..peer_text import one_line
+from . import UsageError
+from .report import Commands, duration, report, table
+
+__all__ = ["add_commands"]
+
+# Of a job that is named by its beginning.
+_NAME_CHARACTERS_MIN = 4
+_NAME_CHARACTERS_SHOWN = 12
+# How long an agent may take to answer; to end a job, it waits for what runs.
+_ANSWER_SECONDS = 10.0
+_END_SECONDS = 30.0
+
+
+def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
+    """Add ``job list`` and ``job end``."""
+    parser = commands.add_parser(
+        "job",
+        help="list the jobs that run, and end one",
+        description="Show and end jobs, which exoskel.Job has made: those of this account on this machine. "
+        "With --agents, those that the owner of the credential has at other hosts.",
+    )
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    every = actions.add_parser(
+        "list",
+        parents=[common],
+        help="list the jobs that run",
+        description="List the jobs of this account on this machine. With --agents, list those that the owner of the credential has at these "
+        "hosts: an agent tells nobody of others' jobs. A detached job whose creator has left is marked.",
+    )
+    _add_agents(every)
+    every.set_defaults(run=_list)
+    end = actions.add_parser(
+        "end",
+        parents=[common],
+        help="end a job, with all its processes",
+        description="End a job with all its processes, and wait until they have ended: on this machine, or at the hosts of --agents.",
+    )
+    end.add_argument(
+        "job",
+        metavar="JOB",
+        help=f"its name, as exoskel job list has it, or {_NAME_CHARACTERS_MIN} or more of the characters with which that begins",
+    )
+    _add_agents(end)
+    end.set_defaults(run=_end)
+
+
+def _add_agents(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--agents",
+        metavar="HOSTS",
+        help="ask the agents of other hosts: a file with one host:port NAME a line, or one such address",
+    )
+    parser.add_argument(
+        "--credential", type=Path, metavar="FILE", help="the credential of who has made the job"
+    )
+    parser.add_argument("--key", type=Path, metavar="FILE", help="its key, if it doesn't hold it")
+    parser.add_argument(
+        "--policy", type=Path, metavar="FILE", help="which wires get which protection"
+    )
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    with _places(arguments) as places:
+        found: list[dict[str, Any]] = []
+        failed: list[str] = []
+        for host, jobs, _ in places:
+            try:
+                found += [{"host": host, **job} for job in jobs()]
+            except (ExoskelError, TimeoutError, ValueError) as error:
+                failed.append(f"{host}: {error}")
+    rows = [
+        [
+            job["job"][:_NAME_CHARACTERS_SHOWN],
+            job["host"] or "here",
+            job.get("owner", ""),
+            len(job["processes"]),
+            duration(int(time.time() - job["begun"])),
+            _state(job),
+        ]
+        for job in found
+    ]
+    titles = ["JOB", "HOST", "OWNER", "PROCESSES", "TIME", "STATE"]
+    text = table(titles, rows) if rows else "no job runs"
+    for reason in failed:
+        text += f"\n{reason}"
+    report(arguments, text, {"jobs": found, "failed": failed})
+    return 1 if failed else 0
+
+
+def _state(job: dict[str, Any]) -> str:
+    if not job["has_creator"]:
+        return "goes on without its creator"
+    return "detached" if job["is_detached"] else "runs"
+
+
+def _end(arguments: argparse.Namespace) -> int:
+    asked = arguments.job
+    if len(asked) < _NAME_CHARACTERS_MIN:
+        raise UsageError(
+            f"got {asked!r} as a job, expected {_NAME_CHARACTERS_MIN} or more characters of its name"
+        )
+    ended: list[dict[str, Any]] = []
+    failed: list[str] = []
+    with _places(arguments) as places:
+        there: list[tuple[str, dict[str, Any], Callable[[dict[str, Any]], object]]] = []
+        for host, jobs, end in places:
+            try:
+                there += [(host, job, end) for job in jobs() if job["job"].startswith(asked)]
+            except (ExoskelError, TimeoutError, ValueError) as error:
+                failed.append(f"{host}: {error}")
+        names = sorted({job["job"] for _, job, _ in there})
+        if len(names) > 1:
+            raise ExoskelError(f"{asked} is the beginning of several jobs: {', '.join(names)}")
+        for host, job, end in there:
+            try:
+                end(job)
+                ended.append({"job": job["job"], "host": host})
+            except (ExoskelError, TimeoutError, ValueError) as error:
+                failed.append(f"{host}: {error}")
+    if not ended:
+        why = f": {'; '.join(failed)}" if failed else ": exoskel job list shows those that do"
+        raise ExoskelError(f"no job {one_line(asked)} of yours runs there{why}")
+    lines = [f"job {one['job']} has ended {_at(one['host'])}" for one in ended]
+    report(arguments, "\n".join([*lines, *failed]), {"ended": ended, "failed": failed})
+    return 1 if failed else 0
+
+
+def _at(host: str) -> str:
+    return f"at {host}" if host else "on this machine"
+
+
+@contextlib.contextmanager
+def _places(
+    arguments: argparse.Namespace,
+) -> Iterator[
+    list[tuple[str, Callable[[], list[dict[str, Any]]], Callable[[dict[str, Any]], object]]]
+]:
+    """Yield where to look: a name, what lists the jobs there, and what ends one."""
+    if arguments.agents is None:
+        if arguments.credential or arguments.policy or arguments.key:
+            raise UsageError(
+                "got a credential without --agents, expected both: jobs of this machine need none"
+            )
+        yield [("", local_jobs, lambda job: ask_to_end(job["agent"]))]
+        return
+    if arguments.credential is None:
+        raise UsageError(
+            "got --agents without --credential, expected both: agents want to know who asks"
+        )
+    place = arguments.agents
+    addresses = agents_of(place if Path(place).exists() else [place])
+    more = {} if arguments.key is None else {"key": arguments.key}
+    with Node(
+        arguments.credential, policy=arguments.policy, live=False, patience=0.0, **more
+    ) as node:
+        asked = [_Agent(node, address.name, place_of(address)) for address in addresses]
+        yield [(agent.name, agent.jobs, agent.end) for agent in asked]
+
+
+class _Agent:
+    """The agent of another host."""
+
+    def __init__(self, node: Node, name: str, place: str) -> None:
+        self._node = node
+        self.name = name
+        self._place = place
+
+    def jobs(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._request("jobs").result(_ANSWER_SECONDS)
+        return found
+
+    def end(self, job: dict[str, Any]) -> None:
+        self._request("end", job["job"]).result(_END_SECONDS)
+
+    def _request(self, handler: str, *arguments: Any) -> Any:
+        binding = self._node.lookup(
+            ENDPOINT, name=self.name, at=self._place, timeout=_ANSWER_SECONDS
+        )
+        return binding.request(handler, *arguments)
