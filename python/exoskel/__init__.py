@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from .results import register_result_type
     from .shared_contents import Shared
     from .skeletons import Farm, ParDegree, Pipeline, Seq, Skeleton
+    from .slurm_launcher import Slurm
     from .status import Status, StreamStatus, WorkerStatus
     from .summary import KeySummary, Summary, WorkerSummary
 
@@ -106,6 +107,7 @@ __all__ = [
     "SharedLostError",
     "SizeLimitError",
     "Skeleton",
+    "Slurm",
     "Ssh",
     "StartpointError",
     "Status",
@@ -144,6 +146,7 @@ _HOMES = {
     "Shared": "shared_contents",
     "SharedArray": "member",
     "Skeleton": "skeletons",
+    "Slurm": "slurm_launcher",
     "Ssh": "launchers",
     "Status": "status",
     "StreamStatus": "status",

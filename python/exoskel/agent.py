@@ -26,7 +26,7 @@ import time
 from collections import deque
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from . import __version__, _core, links
 from .errors import LinkError
@@ -34,7 +34,7 @@ from .process_zygote import RANK, SIZE, ProcessEnd, ProcessStart, ProcessZygote
 
 if TYPE_CHECKING:
     import io
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 __all__ = ["ENDPOINT", "Agent", "main"]
 
@@ -423,7 +423,22 @@ def _send_signal(process: int, number: int) -> None:
             os.kill(process, number)
 
 
-def main(incoming: io.RawIOBase, outgoing: io.RawIOBase) -> int:
+class Incoming(Protocol):
+    """What a channel's direction to an agent can do."""
+
+    def fileno(self) -> int: ...
+    def readline(self) -> bytes: ...
+    def read(self, size: int, /) -> bytes | None: ...
+
+
+class Outgoing(Protocol):
+    """What a channel's direction from an agent can do."""
+
+    def fileno(self) -> int: ...
+    def write(self, line: bytes, /) -> int | None: ...
+
+
+def main(incoming: Incoming, outgoing: Outgoing) -> int:
     """Be a job's agent, until the channel ends. Return the exit code.
 
     Parameters
@@ -472,7 +487,7 @@ def main(incoming: io.RawIOBase, outgoing: io.RawIOBase) -> int:
     return 0
 
 
-def _follow(channel: io.RawIOBase, agent: Agent) -> None:
+def _follow(channel: Incoming, agent: Agent) -> None:
     """End the agent with its channel."""
     with contextlib.suppress(OSError):
         while channel.read(_READ_BYTES):
@@ -481,18 +496,29 @@ def _follow(channel: io.RawIOBase, agent: Agent) -> None:
     agent.ask(agent.end)
 
 
+@contextlib.contextmanager
+def standard_channel() -> Iterator[tuple[io.RawIOBase, io.RawIOBase]]:
+    """Take the standard input and output as a channel. What processes print goes where their errors go."""
+    numbers = [os.dup(0), os.dup(1)]
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    with _opened(*numbers) as files:
+        yield files
+
+
+@contextlib.contextmanager
+def _opened(incoming: int, outgoing: int) -> Iterator[tuple[io.RawIOBase, io.RawIOBase]]:
+    with (
+        open(incoming, "rb", buffering=0, closefd=False) as reader,
+        open(outgoing, "wb", buffering=0, closefd=False) as writer,
+    ):
+        yield reader, writer
+
+
 if __name__ == "__main__":
     # Ctrl-C is for the creator, whose end is this agent's.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if sys.argv[1] == "--stdio":
-        # What processes print goes where their errors go: the output is the channel.
-        numbers = [os.dup(0), os.dup(1)]
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(2, 1)
-    else:
-        numbers = [int(sys.argv[1])] * 2
     with (
-        open(numbers[0], "rb", buffering=0, closefd=False) as incoming,
-        open(numbers[1], "wb", buffering=0, closefd=False) as outgoing,
-    ):
-        sys.exit(main(incoming, outgoing))
+        standard_channel() if sys.argv[1] == "--stdio" else _opened(*[int(sys.argv[1])] * 2)
+    ) as files:
+        sys.exit(main(*files))

@@ -27,7 +27,7 @@ from .link_arguments import as_startpoint
 from .peer_text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from .launchers import AgentChannel
 
@@ -149,12 +149,13 @@ class JobState:
             number, self._next = self._next, self._next + 1
             self._agents[number] = Agent(channel.host, number, channel)
         unreachable: list[Exception] = []
-        for agent in list(self._agents.values()):
+        for agent in _as_they_speak(self._agents.values(), deadline):
             try:
                 self._let_in(agent, deadline)
             except (ProcessEndedError, TimeoutError) as error:
-                unreachable.append(error)
-                agent.channel.close(_ABSENT_END_SECONDS)
+                how = agent.channel.close(_ABSENT_END_SECONDS)
+                is_late = isinstance(error, TimeoutError)
+                unreachable.append(TimeoutError(f"{error}, {how}") if is_late else error)
                 del self._agents[agent.number]
         if unreachable and len(self._agents) < (hosts_min or len(self._agents) + 1):
             raise unreachable[0]
@@ -179,6 +180,8 @@ class JobState:
         """Sign the key of an agent, and tell it where we are."""
         channel = agent.channel
         line = _line(agent, deadline)
+        # Slurm chooses hosts: who is there knows which.
+        agent.host = channel.host
         if not line:
             how = channel.close()
             raise ProcessEndedError(
@@ -491,6 +494,19 @@ def _own_startpoint(call: links.Call, text: str) -> links.Startpoint:
             f"got a startpoint of {one_line(startpoint.node)}, expected {call.peer}'s own"
         )
     return startpoint
+
+
+def _as_they_speak(agents: Iterable[Agent], deadline: float) -> Iterator[Agent]:
+    """Go through agents as they say something; at last through those that have said nothing in time."""
+    silent = {agent.channel.file.fileno(): agent for agent in agents}
+    waiting = select.poll()
+    for number in silent:
+        waiting.register(number, select.POLLIN)
+    while silent and (ready := waiting.poll(max(0.0, deadline - time.monotonic()) * 1000)):
+        for number, _ in ready:
+            waiting.unregister(number)
+            yield silent.pop(number)
+    yield from silent.values()
 
 
 def _line(agent: Agent, deadline: float) -> bytes:
