@@ -119,7 +119,9 @@ def test_failures_say_which_tool_and_where(
 ) -> None:
     with pytest.raises(ex.ProcessEndedError, match=r"munge failed on .*Failed to access"):
         ex.Job(ex.Slurm(2, munge_socket=str(tmp_path / "nobody")))
-    with pytest.raises(ex.ProcessEndedError, match=r"node 1 of 2 .*exit code 1: .*No module named"):
+    with pytest.raises(
+        ex.ProcessEndedError, match=r"node [12] of 2 .*exit code 1: .*No module named"
+    ):
         ex.Job(isolated(slurm, tmp_path))
     with pytest.raises(ex.ProcessEndedError, match=r"of 2 \(srun\).*exit code 127: .*not found"):
         ex.Job(launcher(slurm, 2, "/no/python"))

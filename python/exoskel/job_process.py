@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from . import _core, links
 from .errors import LinkError, ProcessEndedError
+from .joining import join_agent, join_by_invitation
 from .link_arguments import as_startpoint
-from .process_zygote import CONTEXT
+from .process_zygote import AGENT, CONTEXT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +52,8 @@ class _Context:
         self._lock = threading.Lock()
         self._asked: dict[int, Future[str]] = {}
         self.is_over = threading.Event()
+        # One that ran before has more to do.
+        self.ends_with_job = True
 
     def send(self, **word: Any) -> None:
         message = json.dumps(word).encode()
@@ -90,6 +93,8 @@ class _Context:
                 else:
                     future.set_result(startpoint)
         self.is_over.set()
+        if not self.ends_with_job:
+            return
         # Nobody is left to whom anything could be delivered, and what runs here is nobody's any more.
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
@@ -223,33 +228,28 @@ class JobNode(links.Node):
         self._context.send(returned=True)
 
 
-def init() -> JobNode:
-    """Join the job that has started this process. Every call returns the same node.
+def init(invitation: str | os.PathLike[str] | None = None) -> JobNode:
+    """Join the job that has started this process, or that has invited it. Every call returns the same node.
+
+    Parameters
+    ----------
+    invitation : path, optional
+        What `Job.invite` has written, for a process that no job has started. It lets one process in.
 
     Raises
     ------
     LinkError
-        If no job has started it, or the job is over.
+        If no job has started it, the job is over, or doesn't let it in.
     """
     with _lock:
-        return _joined()
+        return _joined(invitation)
 
 
-def _joined() -> JobNode:
+def _joined(invitation: str | os.PathLike[str] | None) -> JobNode:
     global _context, _node
     if _node is not None:
         return _node
-    place = os.environ.get(CONTEXT)
-    if place is None:
-        raise LinkError(
-            "no job has started this process: start it by exoskel.Job.start, or make an exoskel.links.Node"
-        )
-    try:
-        connection = socket.socket(fileno=int(place))
-    except (OSError, ValueError) as error:
-        raise LinkError(
-            f"the socket of this process's job can't be used ({error}): it is inherited as descriptor {place}, and must not be closed before"
-        ) from None
+    connection = _connection() if invitation is None else join_by_invitation(invitation)
     connection.set_inheritable(False)
     context = _context = _Context(connection)
     key = _core.ProcessKey()
@@ -259,9 +259,29 @@ def _joined() -> JobNode:
     except (OSError, EOFError) as error:
         raise LinkError(f"the job of this process is over: {error}") from None
     credential = key.credential(_told["certificate"], _told["root"])
+    context.ends_with_job = not _told.get("invited", False)
     _node = JobNode(_told, credential, context)
     threading.Thread(target=context.follow, name="exoskel-job", daemon=True).start()
     return _node
+
+
+def _connection() -> socket.socket:
+    """Return the socket to the agent: an inherited one, or by the agent's place that stands in the environment."""
+    number = os.environ.get(CONTEXT)
+    if number is None:
+        # Nothing that this process starts is one of the job by that.
+        place = os.environ.pop(AGENT, None)
+        if place is not None:
+            return join_agent(place)
+        raise LinkError(
+            "no job has started this process: start it by exoskel.Job.start, or make an exoskel.links.Node"
+        )
+    try:
+        return socket.socket(fileno=int(number))
+    except (OSError, ValueError) as error:
+        raise LinkError(
+            f"the socket of this process's job can't be used ({error}): it is inherited as descriptor {number}, and must not be closed before"
+        ) from None
 
 
 def run_function() -> int:

@@ -22,6 +22,7 @@ from . import __version__, _core, links
 from .errors import LinkError, ProcessEndedError, StartpointError, VersionError
 from .job_processes import Process, Processes, Record, ended, ended_text
 from .job_summary import JobSummary, ProcessSummary
+from .joining import invitation, invitation_file, new_word
 from .launchers import Launcher, own_host
 from .link_arguments import as_startpoint
 from .peer_text import one_line
@@ -223,6 +224,55 @@ class JobState:
         for record in its:
             self._end(record, None, 0.0, 0, _LOST)
 
+    def start_joined(
+        self, count: int, what: dict[str, Any], told: dict[str, Any], program: str
+    ) -> Processes:
+        """Start a program on the first host that starts the processes itself."""
+        agent = self._first_agent()
+        [starter] = self._new_group(1, [agent], program).records
+        group = self._new_group(count, [agent], program, starter)
+        numbers = [record.number for record in group.records]
+        told |= {"size": count, "patience": self._patience}
+        what |= {"joined": numbers}
+        self._ask(agent, "start", group.number, [starter.number], [0], what, told)
+        return Processes(self, group.records)
+
+    def invite(self, path: str | os.PathLike[str], told: dict[str, Any]) -> Processes:
+        """Let a process in on this job's first host that says what is in a file."""
+        agent = self._first_agent()
+        with invitation_file(path) as file:
+            group = self._new_group(1, [agent], "an invited process")
+            told |= {"size": 1, "patience": self._patience, "invited": True}
+            word = new_word()
+            place = self._ask(agent, "invite", group.number, group.number, told, word)
+            file.write(invitation(place, word))
+        return Processes(self, group.records)
+
+    def _first_agent(self) -> Agent:
+        return next(iter(self._agents.values()))
+
+    def _ask(self, agent: Agent, *what: Any) -> Any:
+        if agent.is_lost or agent.binding is None:
+            raise ProcessEndedError(f"what starts processes on {agent.host} has ended")
+        return agent.binding.request(*what).result()
+
+    def _new_group(
+        self, count: int, agents: list[Agent], program: str, starter: Record | None = None
+    ) -> Group:
+        with self._changed:
+            group = Group(self._next)
+            if self._next + count > PROCESSES_MAX:
+                raise ValueError(f"got more than {PROCESSES_MAX} processes for one job")
+            for rank in range(count):
+                # Neighbours are on one host.
+                agent = agents[rank * len(agents) // count]
+                record = Record(self._next, rank, group, agent, program, starter)
+                self._records[record.number] = record
+                group.records.append(record)
+                self._next += 1
+        self._allow_descriptors()
+        return group
+
     def start(
         self, count: int, what: dict[str, Any], told: dict[str, Any], program: str
     ) -> Processes:
@@ -231,18 +281,7 @@ class JobState:
         for agent in agents:
             if agent.is_lost:
                 raise ProcessEndedError(f"what starts processes on {agent.host} has ended")
-        with self._changed:
-            group = Group(self._next)
-            if self._next + count > PROCESSES_MAX:
-                raise ValueError(f"got more than {PROCESSES_MAX} processes for one job")
-            for rank in range(count):
-                # Neighbours are on one host.
-                agent = agents[rank * len(agents) // count]
-                record = Record(self._next, rank, group, agent, program)
-                self._records[record.number] = record
-                group.records.append(record)
-                self._next += 1
-        self._allow_descriptors()
+        group = self._new_group(count, agents, program)
         told |= {"size": count, "patience": self._patience}
         for agent in agents:
             its = [record for record in group.records if record.agent is agent]
@@ -289,9 +328,12 @@ class JobState:
         seconds: float,
         memory_bytes: int,
         text: str,
+        joined: list[tuple[int, str]],
     ) -> None:
-        """Take in how a process has ended."""
+        """Take in how a process has ended, and what was to join the job by it."""
         self._end(self._own_record(call, number), code, seconds, memory_bytes, text)
+        for one, how in joined:
+            self._end(self._own_record(call, one), None, 0.0, 0, how)
 
     def here(self, call: links.Call, found: list[tuple[int, str]]) -> None:
         """Take the startpoints of processes."""
@@ -383,6 +425,7 @@ class JobState:
     def wait_for_end(self, records: Iterable[Record], timeout: float | None) -> None:
         """Wait until processes have ended."""
         records = list(records)
+        records += [one.starter for one in records if one.starter is not None]
         with self._changed:
             if not self._changed.wait_for(lambda: all(one.has_ended for one in records), timeout):
                 running = sum(not one.has_ended for one in records)
@@ -433,7 +476,7 @@ class JobState:
                         record.agent.host,
                         record.program,
                         record.has_ended,
-                        record.code,
+                        record.exit_code,
                         record.seconds,
                         record.memory_bytes,
                         record.stderr,
