@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
 from tests.processes import eventually
 from tests.site import free_address
 
@@ -53,7 +52,7 @@ EnforcePartLimits=ALL
 ReturnToService=2
 KillWait=2
 SlurmdParameters=config_overrides
-NodeName=DEFAULT CPUs=4 RealMemory=1000
+NodeName=DEFAULT CPUs={processors} RealMemory=1000
 NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 Port={first_port}
 NodeName=node2 NodeHostname={host} NodeAddr=127.0.0.1 Port={second_port}
 PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP
@@ -85,14 +84,17 @@ class Cluster:
         return done.stdout.split()
 
 
+def missing() -> str | None:
+    """Say what is not here that a cluster needs."""
+    tools = [tool for tool in _TOOLS if shutil.which(tool, path=_PLACES) is None]
+    if tools:
+        return f"{', '.join(tools)} missing: apt-get install slurm-wlm munge"
+    return None if os.geteuid() == 0 else "slurmd needs root"
+
+
 @contextlib.contextmanager
-def cluster() -> Iterator[Cluster]:
-    """Run a cluster; this process's commands of Slurm lead to it."""
-    missing = [tool for tool in _TOOLS if shutil.which(tool, path=_PLACES) is None]
-    if missing:
-        pytest.skip(f"{', '.join(missing)} missing: apt-get install slurm-wlm munge")
-    if os.geteuid() != 0:
-        pytest.skip("slurmd needs root")
+def cluster(processors: int = 4) -> Iterator[Cluster]:
+    """Run a cluster whose two nodes have so many processors each; this process's commands of Slurm lead to it."""
     with contextlib.ExitStack() as running:
         # Everybody must be able to reach munged's socket, and nobody may write there.
         place = Path(tempfile.mkdtemp(prefix="exoskel-slurm-", dir="/tmp"))
@@ -107,14 +109,16 @@ def cluster() -> Iterator[Cluster]:
                 place=place,
                 munge_socket=munge_socket,
                 controller_port=ports[0],
+                processors=processors,
                 first_port=ports[1],
                 second_port=ports[2],
             )
         )
         for name in ("state", *(f"spool-{node}" for node in NODES)):
             (place / name).mkdir(mode=0o700)
-        patch = running.enter_context(pytest.MonkeyPatch.context())
-        patch.setenv("SLURM_CONF", str(configuration))
+        before = os.environ.get("SLURM_CONF")
+        os.environ["SLURM_CONF"] = str(configuration)
+        running.callback(_restore, before)
         made = Cluster(place, munge_socket, str(configuration))
         _start("slurmctld", ["slurmctld", "-D", "-f", str(configuration)], place, running)
         for node in NODES:
@@ -149,6 +153,12 @@ def _start(name: str, words: list[str], place: Path, running: contextlib.ExitSta
             [path, *words[1:]], stdout=log, stderr=log, stdin=subprocess.DEVNULL
         )
     running.callback(_stop, process)
+
+
+def _restore(configuration: str | None) -> None:
+    os.environ.pop("SLURM_CONF", None)
+    if configuration is not None:
+        os.environ["SLURM_CONF"] = configuration
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

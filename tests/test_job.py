@@ -349,7 +349,7 @@ def test_who_was_started_by_no_job_is_told_so() -> None:
 def test_a_job_begins_without_hosts_that_cannot_be_reached(
     ssh: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    launch = Ssh(["down", "lab1", "mute"], python=sys.executable, command=ssh)
+    launch = Ssh(["mute", "down", "lab1"], python=sys.executable, command=ssh)
     with Job(launch, min=1, timeout=10.0) as job:
         ranks = job.start(add_norm, count=2, cwd="/tmp").result(timeout=SECONDS)
         assert [rank.host for rank in ranks] == ["lab1", "lab1"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.processes import eventually
-from tests.slurm_cluster import Cluster, cluster, logs
+from tests.slurm_cluster import Cluster, cluster, logs, missing
 
 import exoskel as ex
 from exoskel import munge
@@ -24,6 +24,8 @@ SECONDS = 60.0
 
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[Cluster]:
+    if (what := missing()) is not None:
+        pytest.skip(what)
     with cluster() as made:
         yield made
 

@@ -1,4 +1,4 @@
-"""`make bench-launch`: many processes by one request, ours beside those of the standard library, in turn, on this machine.
+"""`make bench-launch`: many processes by one request, ours beside those of the standard library, Slurm and MPI, in turn, on this machine.
 
 What comes out goes to ``benches/results/launch.json`` and ``launch.txt``. Quick runs go to ``target/bench``.
 """
@@ -13,6 +13,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
+from benches.launch import starters
 from benches.machine import ROOT, describe
 from benches.redist import table
 from benches.redist.frame import Bench, Goal, Lane, Row, lines
@@ -31,12 +32,12 @@ def main() -> None:
     arguments = parser.parse_args()
     count = 50 if arguments.quick else arguments.count
     bench = Bench(arguments.rounds, is_quick=arguments.quick)
-    rows = [measured(bench, count)]
+    rows = [measured(bench, count), starters.measured(bench)]
     part = {
         "date": time.strftime("%Y-%m-%d"),
         "rounds": bench.rounds,
         "quick": bench.is_quick,
-        "goals": [asdict(goal) for goal in goals(rows[0])],
+        "goals": [asdict(goal) for goal in goals(rows[0]) + starters.goals(rows[1])],
         "rows": [asdict(row) for row in rows],
     }
     report = {"machine": describe([]), "parts": {"processes": part}}
