@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.processes import eventually
 from tests.slurm_cluster import Cluster, cluster, logs, missing
+from tests.test_job_joining import starting
 
 import exoskel as ex
 from exoskel import munge
@@ -107,6 +110,11 @@ def test_a_credential_is_opened_once_and_by_its_account_alone(slurm: Cluster) ->
     assert munge.opened(credential, slurm.munge_socket) == b"for once\nand all\n"
     with pytest.raises(ex.ProcessEndedError, match=r"unmunge failed on .*Replayed credential"):
         munge.opened(credential, slurm.munge_socket)
+    words = ["unmunge", "-S", slurm.munge_socket]
+    ours = munge.sealed(b"ours", slurm.munge_socket)
+    done = subprocess.run(words, input=ours, capture_output=True, check=False, user="nobody")
+    assert b"Unauthorized credential" in done.stdout + done.stderr
+    assert b"ours" not in done.stdout
     words = ["munge", "-S", slurm.munge_socket, "--string=x", "--uid=nobody"]
     of_another = subprocess.run(words, capture_output=True, check=True).stdout
     with pytest.raises(
@@ -119,6 +127,8 @@ def test_a_credential_is_opened_once_and_by_its_account_alone(slurm: Cluster) ->
 def test_failures_say_which_tool_and_where(
     slurm: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    munge_path = shutil.which("munge")
+    assert munge_path is not None
     with pytest.raises(ex.ProcessEndedError, match=r"munge failed on .*Failed to access"):
         ex.Job(ex.Slurm(2, munge_socket=str(tmp_path / "nobody")))
     with pytest.raises(
@@ -131,9 +141,22 @@ def test_failures_say_which_tool_and_where(
         ex.Job(launcher(slurm, 3))
     with pytest.raises(ex.ProcessEndedError, match=r"exit code 1: srun: error: .*partition"):
         ex.Job(launcher(slurm, 1, sys.executable, "--partition=none"))
+    with pytest.raises(ex.ProcessEndedError, match=r"munge failed on node[12]: .*Failed to access"):
+        ex.Job(launcher(slurm, 2, without_munged(tmp_path)))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ex.ProcessEndedError, match=r"can't start munge on .*: No such file"):
         ex.Job(launcher(slurm))
+    (tmp_path / "munge").symlink_to(munge_path)
+    with pytest.raises(ex.ProcessEndedError, match="can't start srun: No such file"):
+        ex.Job(launcher(slurm))
+
+
+def without_munged(tmp_path: Path) -> str:
+    """Return a Python whose agents look for `munged` where it isn't."""
+    python = tmp_path / "python-elsewhere"
+    python.write_text(f"#!/bin/sh\nexec {sys.executable} $1 $2 /no/munged\n")
+    python.chmod(0o755)
+    return str(python)
 
 
 def isolated(slurm: Cluster, tmp_path: Path) -> ex.Slurm:
@@ -146,12 +169,29 @@ def isolated(slurm: Cluster, tmp_path: Path) -> ex.Slurm:
     return launcher(slurm, 2, str(python))
 
 
+@pytest.mark.parametrize("nodes", [0, -1, True, 1.5, 1025])
+def test_counts_of_nodes_that_cannot_be(nodes: Any) -> None:
+    with pytest.raises(ValueError, match="got nodes="):
+        ex.Slurm(nodes)
+    with pytest.raises(TypeError, match="expected a list of words"):
+        ex.Slurm(1, arguments="--partition=debug")
+
+
 def test_an_allocation_that_does_not_come_is_a_time_out(slurm: Cluster) -> None:
     with (
         ex.Job(launcher(slurm, 2, sys.executable, "--exclusive")),
         pytest.raises(TimeoutError, match=r"not there in time, .*queued and waiting for resources"),
     ):
         ex.Job(launcher(slurm, 2), timeout=1.0)
+
+
+@pytest.mark.parametrize("kind", ["MPICH", "Open MPI"])
+def test_ranks_of_mpiexec_on_a_node(slurm: Cluster, kind: str) -> None:
+    script = "import time; import exoskel.links as links; links.init().ready(); time.sleep(600)"
+    words = [*starting(kind, 2), sys.executable, "-c", script]
+    with ex.Job(launcher(slurm, 1, sys.executable, "--cpus-per-task=2")) as job:
+        ranks = job.start(words, joined=2).result(SECONDS)
+        assert [rank.host for rank in ranks] == ["node1", "node1"]
 
 
 def wrapped(tmp_path: Path, first: str) -> str:

@@ -32,7 +32,7 @@ class Job:
 
     Parameters
     ----------
-    launch : Local or Ssh, optional
+    launch : Local, Ssh or Slurm, optional
         How processes come to hosts: those of this machine, if not given.
     min : int, optional
         With how many hosts the job begins, if others can't be reached; all of them, if not given.

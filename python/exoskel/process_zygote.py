@@ -242,6 +242,9 @@ class _Zygote:
         if AGENT in os.environ:
             # What it starts would take the socket for its own.
             os.close(_CONTEXT_FD)
+            # And mpiexec would have Slurm start it, which is no child of this process.
+            for name in [name for name in os.environ if name.startswith("SLURM_")]:
+                del os.environ[name]
         else:
             os.environ[CONTEXT] = str(_CONTEXT_FD)
         if what.directory is not None:

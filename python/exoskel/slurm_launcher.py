@@ -151,6 +151,7 @@ class _Step:
         self._lock = threading.Lock()
         self._said = b""
         self._unsent = bytearray()
+        self._is_over = False
         try:
             self._process = subprocess.Popen(
                 words,
@@ -191,7 +192,7 @@ class _Step:
     def end_of(self, channel: _NodeChannel) -> str:
         """Say how an agent has ended, and what was said last."""
         code = channel.code
-        if code is None and not self._reader.is_alive():
+        if code is None and self._is_over:
             code = self._process.wait()
         how = "it has not ended" if code is None else f"exit code {code}"
         lines = (channel.said or self._said).decode(errors="replace").strip().splitlines()
@@ -219,6 +220,8 @@ class _Step:
                 for ready, _ in self._selector.select():
                     if self._selector.get_map().get(ready.fd) is ready and not ready.data():
                         self._selector.unregister(ready.fileobj)
+        # Before the channels' ends, which whoever reads them asks about.
+        self._is_over = True
         for channel in self.channels:
             channel.theirs.close()
 
