@@ -229,7 +229,7 @@ def test_a_manager_has_slots_on_hosts_whose_agents_run(lab: Lab) -> None:
 
 def test_a_manager_whom_an_agents_policy_does_not_let_start_says_so(lab: Lab) -> None:
     line = lab.daemon("lab1.example.org", policy=POLICY.replace(HEAD, "else.example.org")).line
-    with pytest.raises(ex.NoWorkerError, match="lab1.example.org") as raised:
+    with pytest.raises(ex.NoWorkerError, match=r"lab1\.example\.org") as raised:
         ex.Manager(abs, ex.ParDegree(1), launch=ex.Agents([line]), credential=lab.credential(HEAD))
     assert raised.value.attempts
 

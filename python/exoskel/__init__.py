@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from .results import register_result_type
     from .shared_contents import Shared
     from .skeletons import Farm, ParDegree, Pipeline, Seq, Skeleton
+    from .slurm_launcher import Slurm
     from .status import Status, StreamStatus, WorkerStatus
     from .summary import KeySummary, Summary, WorkerSummary
 
@@ -108,6 +109,7 @@ __all__ = [
     "SharedLostError",
     "SizeLimitError",
     "Skeleton",
+    "Slurm",
     "Ssh",
     "StartpointError",
     "Status",
@@ -147,6 +149,7 @@ _HOMES = {
     "Shared": "shared_contents",
     "SharedArray": "member",
     "Skeleton": "skeletons",
+    "Slurm": "slurm_launcher",
     "Ssh": "launchers",
     "Status": "status",
     "StreamStatus": "status",

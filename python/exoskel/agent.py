@@ -24,19 +24,22 @@ import tempfile
 import threading
 import time
 from collections import deque
+from concurrent.futures import Future
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from . import __version__, _core, links
 from .errors import LinkError
-from .process_zygote import RANK, SIZE, ProcessEnd, ProcessStart, ProcessZygote
+from .joining import Joining
+from .process_zygote import AGENT, RANK, SIZE, ProcessEnd, ProcessStart, ProcessZygote
 
 if TYPE_CHECKING:
     import io
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from .job_control import JobControl
+    from .joining import Door
 
 __all__ = ["ENDPOINT", "Agent", "main"]
 
@@ -79,14 +82,17 @@ class _Process:
         told: dict[str, Any],
         group: _Group,
         context: socket.socket,
-        error_pipe: int,
+        error_pipe: int | None,
+        pidfd: int | None = None,
     ) -> None:
         self.number = number
         self.told = told
         self.group = group
         self.context = context
         # None when it has been read to its end.
-        self.error_pipe: int | None = error_pipe
+        self.error_pipe = error_pipe
+        # Of one that the zygote has not started.
+        self.pidfd = pidfd
         self.said = b""
         self.unsent: deque[bytes | memoryview] = deque()
         # Siblings that it has asked for.
@@ -136,6 +142,7 @@ class Agent:
         self._selector.register(zygote.control, selectors.EVENT_READ, self._serve_zygote)
         self._unsent: deque[tuple[ProcessStart, socket.socket, int]] = deque()
         self._selector.register(self._woken, selectors.EVENT_READ, self._do_asked)
+        self._joining = Joining(self._selector, self._arrived)
         # Its channel has ended.
         self.is_cut_off = False
         # When those that still run are killed, once the job ends.
@@ -175,6 +182,24 @@ class Agent:
         @wraps(action)
         def handler(*arguments: Any) -> None:
             self.ask(partial(action, *arguments))
+
+        return handler
+
+    def answered(self, action: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a handler as `asked` does, which answers with what the action returns."""
+
+        @wraps(action)
+        def handler(*arguments: Any) -> Any:
+            answer: Future[Any] = Future()
+
+            def act() -> None:
+                try:
+                    answer.set_result(action(*arguments))
+                except Exception as error:
+                    answer.set_exception(error)
+
+            self.ask(act)
+            return answer.result()
 
         return handler
 
@@ -235,6 +260,11 @@ class Agent:
             for process in self._processes.values():
                 with contextlib.suppress(OSError):
                     process.context.shutdown(socket.SHUT_WR)
+            self._joining.close_all()
+            for process in list(self._processes.values()):
+                # It has run before, and may run on.
+                if process.told.get("invited"):
+                    self._ended(process, None, "its job is over")
             strangers = [one.number for one in self._processes.values() if one.key is None]
             self.send_signal(strangers, signal.SIGTERM)
 
@@ -258,25 +288,73 @@ class Agent:
             The rank of each among those that are started together.
         what : dict
             ``words``: the program and its arguments, none for a function. ``directory``: where they begin, or None. ``environment``: what
-            they have in it besides that of the agent.
+            they have in it besides that of the agent. ``joined``: the numbers of the processes that the program starts itself, by ranks.
         told : dict
             What the processes learn besides, when they join.
         """
         words, directory = tuple(what["words"]), what["directory"]
+        if what.get("joined"):
+            [number] = numbers
+            try:
+                opened = self._opened(group, number, what["joined"], told)
+            except OSError as error:
+                reason = error.strerror or str(error)
+                for one in (number, *what["joined"]):
+                    self._tell_end(one, None, reason)
+                return
+            said = {**opened, **what["environment"]}
+            self._start(ProcessStart(number, words, directory, said), told, _Group())
+            return
         for number, rank in zip(numbers, ranks, strict=True):
             if self._processes_max is not None and len(self._processes) >= self._processes_max:
                 limit = f"the agent's limit of {self._processes_max} processes at once (--processes) is reached"
                 self._tell_end(number, None, limit)
                 continue
-            listen = [f"unix:{self._folder / str(number)}", *self._listen]
             said = {RANK: str(rank), SIZE: str(told["size"]), **what["environment"]}
             start = ProcessStart(number, words, directory, said)
-            told_each = {**told, "rank": rank, "listen": listen}
-            self._start(start, told_each, self._groups.setdefault(group, _Group()))
+            self._start(start, self._told(number, rank, told), self._group(group))
+
+    def invite(self, group: int, number: int, told: dict[str, Any], word: str) -> str:
+        """Let one process in that runs already, and says a word. Return where."""
+        place = self._joining_path(number)
+        door = self._joining.open(number, place, [number], told, self._group(group))
+        door.word = word
+        return str(place)
+
+    def _opened(
+        self, group: int, number: int, joined: list[int], told: dict[str, Any]
+    ) -> dict[str, str]:
+        """Open the way in for what a program starts, and return what that finds in its environment."""
+        place = self._joining_path(number)
+        self._joining.open(number, place, joined, told, self._group(group))
+        return {AGENT: str(place), SIZE: str(len(joined))}
+
+    def _joining_path(self, number: int) -> Path:
+        return self._folder / f"joining-{number}"
+
+    def _group(self, number: int) -> _Group:
+        return self._groups.setdefault(number, _Group())
+
+    def _told(self, number: int, rank: int, told: dict[str, Any]) -> dict[str, Any]:
+        listen = [f"unix:{self._folder / str(number)}", *self._listen]
+        return {**told, "rank": rank, "listen": listen}
+
+    def _arrived(
+        self, number: int, rank: int, door: Door, connection: socket.socket, pidfd: int
+    ) -> None:
+        """Take a process in that the zygote has not started."""
+        told = self._told(number, rank, door.told)
+        process = _Process(number, told, door.group, connection, None, pidfd)
+        self._processes[number] = process
+        self._selector.register(connection, _READ, partial(self._serve_process, process))
+        self._selector.register(pidfd, _READ, partial(self._has_gone, process))
+
+    def _has_gone(self, process: _Process, _events: int) -> None:
+        self._ended(process, None, "only what has started it knows its exit code")
 
     def siblings(self, group: int, siblings: list[tuple[str | None, str]]) -> None:
         """Take the startpoints of processes that were started together, by ranks, or why one has none; again, when others are in the place of some."""
-        known = self._groups.setdefault(group, _Group())
+        known = self._group(group)
         before, known.siblings = known.siblings, siblings
         if before is not None:
             self._tell_changes(known, before)
@@ -298,7 +376,10 @@ class Agent:
         """Send a signal to processes, and to what they have started."""
         for one in numbers:
             running = self._processes.get(one)
-            if running is not None and running.process is None:
+            if running is not None and running.pidfd is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(running.pidfd, number)
+            elif running is not None and running.process is None:
                 running.signals.append(number)
             elif running is not None and running.process is not None:
                 _send_signal(running.process, number)
@@ -369,6 +450,7 @@ class Agent:
             self._ended(process, None, message.error)
         else:
             process.process = message.process
+            self._joining.started(message.number, message.process)
             for number in process.signals:
                 _send_signal(process.process, number)
 
@@ -494,26 +576,47 @@ class Agent:
         with contextlib.suppress(OSError):
             os.write(2, part)
 
-    def _ended(self, process: _Process, end: ProcessEnd | None, text: str) -> None:
+    def _forget(self, process: _Process) -> None:
         del self._processes[process.number]
         with contextlib.suppress(KeyError):
             self._selector.unregister(process.context)
         process.context.close()
+        if process.pidfd is not None:
+            self._selector.unregister(process.pidfd)
+            os.close(process.pidfd)
+
+    def _ended(self, process: _Process, end: ProcessEnd | None, text: str) -> None:
+        self._forget(process)
         # All that it has said itself is in the pipe by now. Who has left its session may go on to write there, and nobody waits for that.
         while process.error_pipe is not None:
             before = len(process.errors), process.errors[-1:]
             self._read_errors(process, _READ)
             if (len(process.errors), process.errors[-1:]) == before:
                 break
-        self._tell_end(process.number, end, text or process.errors.decode(errors="replace"))
+        text = text or process.errors.decode(errors="replace")
+        self._tell_end(process.number, end, text, self._end_joined(process.number))
 
-    def _tell_end(self, number: int, end: ProcessEnd | None, text: str) -> None:
+    def _end_joined(self, number: int) -> list[list[Any]]:
+        """End what a program has started that has ended. Return which processes of the job it was to start, and what became of each."""
+        inside, outside = self._joining.close(number)
+        inside = [one for one in inside if one in self._processes and one != number]
+        self.send_signal(inside, signal.SIGKILL)
+        for one in inside:
+            self._forget(self._processes[one])
+        return [
+            *([one, "it has ended with what has started it"] for one in inside),
+            *([one, "it has never joined"] for one in outside),
+        ]
+
+    def _tell_end(
+        self, number: int, end: ProcessEnd | None, text: str, joined: Sequence[list[Any]] = ()
+    ) -> None:
         if self._has_left:
             return
         used = (None, 0.0, 0) if end is None else (end.code, end.seconds, end.memory_bytes)
         # A creator that has gone has ended this agent's channel.
         with contextlib.suppress(Exception):
-            self._creator.post("ended", number, *used, text)
+            self._creator.post("ended", number, *used, text, list(joined))
 
 
 def _send_signal(process: int, number: int) -> None:
@@ -525,9 +628,24 @@ def _send_signal(process: int, number: int) -> None:
             os.kill(process, number)
 
 
+class Incoming(Protocol):
+    """What a channel's direction to an agent can do."""
+
+    def fileno(self) -> int: ...
+    def readline(self) -> bytes: ...
+    def read(self, size: int, /) -> bytes | None: ...
+
+
+class Outgoing(Protocol):
+    """What a channel's direction from an agent can do."""
+
+    def fileno(self) -> int: ...
+    def write(self, line: bytes, /) -> int | None: ...
+
+
 def main(
-    incoming: io.RawIOBase,
-    outgoing: io.RawIOBase,
+    incoming: Incoming,
+    outgoing: Outgoing,
     *,
     lifeline: int | None = None,
     processes_max: int | None = None,
@@ -584,8 +702,14 @@ def main(
             patience=told["patience"],
         ) as node:
             endpoint = node.endpoint(ENDPOINT)
-            for action in (agent.start, agent.siblings, agent.send_signal, agent.end):
+            for action in (
+                agent.start,
+                agent.siblings,
+                agent.send_signal,
+                agent.end,
+            ):
                 endpoint.handler(agent.asked(action))
+            endpoint.handler(agent.answered(agent.invite))
             creator = node.bind(told["creator"])
             creator.request("agent", endpoint.startpoint(to="*").text()).result()
             threading.Thread(target=_follow, args=[incoming, agent], daemon=True).start()
@@ -609,7 +733,7 @@ def main(
     return 0
 
 
-def _follow(channel: io.RawIOBase, agent: Agent) -> None:
+def _follow(channel: Incoming, agent: Agent) -> None:
     """End the agent with its channel."""
     with contextlib.suppress(OSError):
         while channel.read(_READ_BYTES):
@@ -645,21 +769,31 @@ def _pass_on(reader: int, printed_to: int) -> None:
             os.write(printed_to, part)
 
 
+@contextlib.contextmanager
+def standard_channel() -> Iterator[tuple[io.RawIOBase, io.RawIOBase]]:
+    """Take the standard input and output as a channel. What processes print goes where their errors go."""
+    numbers = [os.dup(0), os.dup(1)]
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    with _opened(*numbers) as files:
+        yield files
+
+
+@contextlib.contextmanager
+def _opened(incoming: int, outgoing: int) -> Iterator[tuple[io.RawIOBase, io.RawIOBase]]:
+    with (
+        open(incoming, "rb", buffering=0, closefd=False) as reader,
+        open(outgoing, "wb", buffering=0, closefd=False) as writer,
+    ):
+        yield reader, writer
+
+
 if __name__ == "__main__":
     # Ctrl-C is for the creator, whose end is this agent's.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     *words, place = sys.argv[1:]
     options = dict(word.removeprefix("--").partition("=")[::2] for word in words)
-    if place == "--stdio":
-        # What processes print goes where their errors go: the output is the channel.
-        numbers = [os.dup(0), os.dup(1)]
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(2, 1)
-    else:
-        numbers = [int(place)] * 2
-    with (
-        open(numbers[0], "rb", buffering=0, closefd=False) as incoming,
-        open(numbers[1], "wb", buffering=0, closefd=False) as outgoing,
-    ):
-        limits = {name: int(options[word]) for name, word in _LIMITS if word in options}
+    limits = {name: int(options[word]) for name, word in _LIMITS if word in options}
+    with standard_channel() if place == "--stdio" else _opened(*[int(place)] * 2) as files:
+        incoming, outgoing = files
         sys.exit(main(incoming, outgoing, is_detached="detach" in options, **limits))

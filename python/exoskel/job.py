@@ -33,7 +33,7 @@ class Job:
 
     Parameters
     ----------
-    launch : Local, Ssh or Agents, optional
+    launch : Local, Ssh, Slurm or Agents, optional
         How processes come to hosts: those of this machine, if not given.
     min : int, optional
         With how many hosts the job begins, if others can't be reached; all of them, if not given.
@@ -84,6 +84,7 @@ class Job:
         what: Callable[..., Any] | Sequence[str | os.PathLike[str]],
         count: int = 1,
         *,
+        joined: int | None = None,
         arguments: Sequence[Any] = (),
         threads: int = 1,
         cwd: str | os.PathLike[str] | None = None,
@@ -98,6 +99,9 @@ class Job:
             it has returned, until the job ends. Or a program and its arguments.
         count : int
             How many.
+        joined : int, optional
+            How many processes of the job a program starts itself, as ``mpiexec -n 4`` does: those are what is returned. They run on the job's
+            first host, call `exoskel.links.init`, and have the ranks that MPI gives them, or else those in which they come.
         arguments : sequence
             What the function gets besides.
         threads : int
@@ -118,14 +122,42 @@ class Job:
             raise ValueError(
                 f"got count={count!r}, expected a whole number from 1 to {PROCESSES_MAX}"
             )
-        if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 256:
-            raise ValueError(f"got threads={threads!r}, expected a whole number from 1 to 256")
+        _check_threads(threads)
         words, contents, program = _to_be_run(what, arguments)
         environment = {str(name): str(value) for name, value in (env or {}).items()}
         directory = os.fspath(cwd) if cwd is not None else os.getcwd()
+        if joined is not None:
+            _check_joined(joined, count, words)
         start = {"words": words, "directory": directory, "environment": environment}
         group = Group(program, start, {"contents": contents, "threads": threads})
+        if joined is not None:
+            return self._state.start_joined(group, joined)
         return self._state.start(group, count)
+
+    def invite(self, path: str | os.PathLike[str], *, threads: int = 1) -> Processes:
+        """Let a process in that no job has started and that runs on the job's first host, by ``exoskel.links.init(path)``.
+
+        Parameters
+        ----------
+        path : path
+            The file to be written, which this account alone can read. It lets one process of this account in.
+        threads : int
+            How many calls the process handles at the same time.
+
+        Returns
+        -------
+        Processes
+            A future for the one that comes. It runs on when the job ends, and its exit code isn't known.
+
+        Raises
+        ------
+        FileExistsError
+            If there is such a file.
+        """
+        if not self._finalizer.alive:
+            raise LinkError("this job is over")
+        _check_threads(threads)
+        return self._state.invite(path, {"contents": b"", "threads": threads})
 
     def summary(self) -> JobSummary:
         """Return how all processes of the job stand or have ended, in the order in which they were asked for."""
@@ -168,6 +200,20 @@ def _proven(
             f"got {what}= with {launcher!r}, expected it with Agents(...) only: it needs none, as it proves itself otherwise"
         )
     return launcher
+
+
+def _check_threads(threads: Any) -> None:
+    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 256:
+        raise ValueError(f"got threads={threads!r}, expected a whole number from 1 to 256")
+
+
+def _check_joined(joined: Any, count: int, words: Sequence[str]) -> None:
+    if isinstance(joined, bool) or not isinstance(joined, int) or not 1 <= joined <= PROCESSES_MAX:
+        raise ValueError(
+            f"got joined={joined!r}, expected a whole number from 1 to {PROCESSES_MAX}"
+        )
+    if not words or count != 1:
+        raise TypeError("got joined= beside a function or a count, expected one program's words")
 
 
 def _to_be_run(what: Any, arguments: Sequence[Any]) -> tuple[list[str], bytes, str]:

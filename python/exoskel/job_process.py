@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from . import _core, links
 from .errors import LinkError, ProcessEndedError
+from .joining import join_agent, join_by_invitation
 from .link_arguments import as_startpoint
-from .process_zygote import CONTEXT
+from .process_zygote import AGENT, CONTEXT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +53,8 @@ class _Context:
         self._lock = threading.Lock()
         self._asked: dict[int, Future[str]] = {}
         self.is_over = threading.Event()
+        # One that ran before has more to do.
+        self.ends_with_job = True
 
     def send(self, **word: Any) -> None:
         message = json.dumps(word).encode()
@@ -95,6 +98,8 @@ class _Context:
                 else:
                     future.set_result(startpoint)
         self.is_over.set()
+        if not self.ends_with_job:
+            return
         # Nobody is left to whom anything could be delivered, and what runs here is nobody's any more.
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
@@ -252,24 +257,29 @@ class JobNode(links.Node):
         self._context.send(returned=True)
 
 
-def init() -> JobNode:
-    """Join the job that has started this process. Every call returns the same node.
+def init(invitation: str | os.PathLike[str] | None = None) -> JobNode:
+    """Join the job that has started this process, or that has invited it. Every call returns the same node.
+
+    Parameters
+    ----------
+    invitation : path, optional
+        What `Job.invite` has written, for a process that no job has started. It lets one process in.
 
     Raises
     ------
     LinkError
-        If no job has started it, or the job is over.
+        If no job has started it, the job is over, or doesn't let it in.
     """
     global _node
-    joined = join()
+    joined = join(invitation)
     with _lock:
         if _node is None:
             _node = JobNode(joined)
         return _node
 
 
-def join() -> JoinedProcess:
-    """Join the job that has started this process, without a node. Every call returns the same.
+def join(invitation: str | os.PathLike[str] | None = None) -> JoinedProcess:
+    """Join a job, without a node. Every call returns the same.
 
     Raises
     ------
@@ -280,30 +290,35 @@ def join() -> JoinedProcess:
     with _lock:
         if _joined is not None:
             return _joined
-        connection = _inherited()
+        connection = _connection() if invitation is None else join_by_invitation(invitation)
+        connection.set_inheritable(False)
         try:
             _joined = JoinedProcess(connection)
         except (OSError, EOFError) as error:
             raise LinkError(f"the job of this process is over: {error}") from None
+        _joined.context.ends_with_job = not _joined.told.get("invited", False)
         follow = _joined.context.follow
         threading.Thread(target=follow, name="exoskel-job", daemon=True).start()
         return _joined
 
 
-def _inherited() -> socket.socket:
-    place = os.environ.get(CONTEXT)
-    if place is None:
+def _connection() -> socket.socket:
+    """Return the socket to the agent: an inherited one, or by the agent's place that stands in the environment."""
+    number = os.environ.get(CONTEXT)
+    if number is None:
+        # Nothing that this process starts is one of the job by that.
+        place = os.environ.pop(AGENT, None)
+        if place is not None:
+            return join_agent(place)
         raise LinkError(
             "no job has started this process: start it by exoskel.Job.start, or make an exoskel.links.Node"
         )
     try:
-        connection = socket.socket(fileno=int(place))
+        return socket.socket(fileno=int(number))
     except (OSError, ValueError) as error:
         raise LinkError(
-            f"the socket of this process's job can't be used ({error}): it is inherited as descriptor {place}, and must not be closed before"
+            f"the socket of this process's job can't be used ({error}): it is inherited as descriptor {number}, and must not be closed before"
         ) from None
-    connection.set_inheritable(False)
-    return connection
 
 
 def run_function() -> int:

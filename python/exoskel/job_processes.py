@@ -74,8 +74,11 @@ class Process:
 
     @property
     def exit_code(self) -> int | None:
-        """Its exit code, or the negative number of the signal that has ended it; None while it runs."""
-        return self._record.code
+        """Its exit code, or the negative number of the signal that has ended it; None while it runs.
+
+        A rank of ``mpiexec`` has that of ``mpiexec``.
+        """
+        return self._record.exit_code
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the end of the process, and return its exit code.
@@ -193,6 +196,8 @@ class Record:
     group: Group
     agent: Agent
     program: str
+    # What has started it, if that was not its agent.
+    starter: Record | None = None
     future: Future[Process] = field(default_factory=_uncancellable)
     startpoint: str | None = None
     binding: links.Binding | None = None
@@ -206,6 +211,11 @@ class Record:
     memory_bytes: int = 0
     stderr: str = ""
 
+    @property
+    def exit_code(self) -> int | None:
+        """Its exit code; that of what has started it, which alone knows its own."""
+        return self.code if self.starter is None else self.starter.code
+
 
 def _signal_name(number: int) -> str:
     try:
@@ -216,14 +226,15 @@ def _signal_name(number: int) -> str:
 
 
 def _code_of(record: Record) -> int:
-    if record.code is None:
+    code = record.exit_code
+    if code is None:
         raise ended(record)
-    return record.code
+    return code
 
 
 def ended(record: Record) -> ProcessEndedError:
     """Return the error that says how a process has ended."""
-    return ProcessEndedError(ended_text(record), record.number, record.agent.host, record.code)
+    return ProcessEndedError(ended_text(record), record.number, record.agent.host, record.exit_code)
 
 
 def ended_text(record: Record) -> str:
@@ -231,6 +242,9 @@ def ended_text(record: Record) -> str:
     who = f"process {record.number} (rank {record.rank}, {record.program}) on {record.agent.host}"
     if not record.has_ended:
         return f"{who} has no link to its job yet"
+    starter = record.starter
+    if starter is not None and starter.code is not None:
+        return f"{who} has ended: {one_line(record.stderr)}; {ended_text(starter)}"
     if record.code is None:
         return f"{who} has no exit code: {one_line(record.stderr)}"
     how = (

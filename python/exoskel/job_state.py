@@ -22,12 +22,13 @@ from . import __version__, _core, links
 from .errors import LinkError, ProcessEndedError, StartpointError, VersionError
 from .job_processes import Process, Processes, Record, ended, ended_text
 from .job_summary import JobSummary, ProcessSummary
+from .joining import invitation, invitation_file, new_word
 from .launchers import Launcher, own_host
 from .link_arguments import as_startpoint
 from .peer_text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from .launchers import AgentChannel
 
@@ -108,6 +109,8 @@ class Group:
     roles: tuple[str, ...] = ("peer",)
     #: Called when one has ended, by a thread that must not wait.
     on_end: Callable[[Record], None] = lambda _: None
+    #: The process that starts them, if that isn't their agent.
+    starter: Record | None = None
     number: int = 0
     records: list[Record] = field(default_factory=list)
     is_told: bool = False
@@ -187,12 +190,13 @@ class JobState:
             number, self._next = self._next, self._next + 1
             self._agents[number] = Agent(channel.host, number, channel)
         unreachable: list[Exception] = []
-        for agent in list(self._agents.values()):
+        for agent in _as_they_speak(self._agents.values(), deadline):
             try:
                 self._let_in(agent, deadline)
             except (ProcessEndedError, TimeoutError) as error:
-                unreachable.append(error)
-                agent.channel.close(_ABSENT_END_SECONDS)
+                how = agent.channel.close(_ABSENT_END_SECONDS)
+                is_late = isinstance(error, TimeoutError)
+                unreachable.append(TimeoutError(f"{error}, {how}") if is_late else error)
                 del self._agents[agent.number]
         if unreachable and len(self._agents) < (hosts_min or len(self._agents) + 1):
             raise unreachable[0]
@@ -217,6 +221,8 @@ class JobState:
         """Sign the key of an agent, and tell it where we are."""
         channel = agent.channel
         line = _line(agent, deadline)
+        # Slurm chooses hosts: who is there knows which.
+        agent.host = channel.host
         if not line:
             raise channel.absence()
         try:
@@ -256,12 +262,40 @@ class JobState:
         for record in its:
             self._end(record, None, 0.0, 0, lost)
 
-    def start(self, group: Group, count: int) -> Processes:
-        """Start processes on all hosts, neighbours on one."""
-        agents = list(self._agents.values())
-        for agent in agents:
-            if agent.is_lost:
-                raise ProcessEndedError(f"what starts processes on {agent.host} has ended")
+    def start_joined(self, group: Group, count: int) -> Processes:
+        """Start a program on the first host that starts the processes itself."""
+        agent = self._first_agent()
+        starting = Group(group.program, group.what, dict(group.told))
+        self._fill(starting, [agent], 1)
+        [group.starter] = starting.records
+        self._fill(group, [agent], count)
+        what = {**group.what, "joined": [record.number for record in group.records]}
+        numbers = [group.starter.number]
+        self._ask(agent, "start", group.number, numbers, [0], what, group.told)
+        return Processes(self, group.records)
+
+    def invite(self, path: str | os.PathLike[str], told: dict[str, Any]) -> Processes:
+        """Let a process in on this job's first host that says what is in a file."""
+        agent = self._first_agent()
+        program = "an invited process"
+        group = Group(program, {"words": [program]}, {**told, "invited": True})
+        with invitation_file(path) as file:
+            self._fill(group, [agent], 1)
+            word = new_word()
+            place = self._ask(agent, "invite", group.number, group.number, group.told, word)
+            file.write(invitation(place, word))
+        return Processes(self, group.records)
+
+    def _first_agent(self) -> Agent:
+        return next(iter(self._agents.values()))
+
+    def _ask(self, agent: Agent, *what: Any) -> Any:
+        if agent.is_lost or agent.binding is None:
+            raise ProcessEndedError(f"what starts processes on {agent.host} has ended")
+        return agent.binding.request(*what).result()
+
+    def _fill(self, group: Group, agents: list[Agent], count: int) -> None:
+        """Give a group its processes: neighbours are on one host."""
         with self._changed:
             if self._next + count > PROCESSES_MAX:
                 raise ValueError(f"got more than {PROCESSES_MAX} processes for one job")
@@ -270,6 +304,14 @@ class JobState:
             for rank in range(count):
                 self._add(group, rank, agents[rank * len(agents) // count])
         self._allow_descriptors()
+
+    def start(self, group: Group, count: int) -> Processes:
+        """Start processes on all hosts, neighbours on one."""
+        agents = list(self._agents.values())
+        for agent in agents:
+            if agent.is_lost:
+                raise ProcessEndedError(f"what starts processes on {agent.host} has ended")
+        self._fill(group, agents, count)
         for agent in agents:
             self._have_started(
                 agent, group, [record for record in group.records if record.agent is agent]
@@ -288,7 +330,7 @@ class JobState:
         return True
 
     def _add(self, group: Group, rank: int, agent: Agent) -> Record:
-        record = Record(self._next, rank, group, agent, group.program)
+        record = Record(self._next, rank, group, agent, group.program, group.starter)
         record.is_function = not group.what["words"]
         self._next += 1
         self._records[record.number] = record
@@ -354,9 +396,12 @@ class JobState:
         seconds: float,
         memory_bytes: int,
         text: str,
+        joined: list[tuple[int, str]],
     ) -> None:
-        """Take in how a process has ended."""
+        """Take in how a process has ended, and what was to join the job by it."""
         self._end(self._own_record(call, number), code, seconds, memory_bytes, text)
+        for one, how in joined:
+            self._end(self._own_record(call, one), None, 0.0, 0, how)
 
     def here(self, call: links.Call, found: list[tuple[int, str]]) -> None:
         """Take the startpoints of processes."""
@@ -449,6 +494,7 @@ class JobState:
     def wait_for_end(self, records: Iterable[Record], timeout: float | None) -> None:
         """Wait until processes have ended."""
         records = list(records)
+        records += [one.starter for one in records if one.starter is not None]
         with self._changed:
             if not self._changed.wait_for(lambda: all(one.has_ended for one in records), timeout):
                 running = sum(not one.has_ended for one in records)
@@ -499,7 +545,7 @@ class JobState:
                         record.agent.host,
                         record.program,
                         record.has_ended,
-                        record.code,
+                        record.exit_code,
                         record.seconds,
                         record.memory_bytes,
                         record.stderr,
@@ -586,6 +632,19 @@ def _own_startpoint(call: links.Call, text: str) -> links.Startpoint:
             f"got a startpoint of {one_line(startpoint.node)}, expected {call.peer}'s own"
         )
     return startpoint
+
+
+def _as_they_speak(agents: Iterable[Agent], deadline: float) -> Iterator[Agent]:
+    """Go through agents as they say something; at last through those that have said nothing in time."""
+    silent = {agent.channel.file.fileno(): agent for agent in agents}
+    waiting = select.poll()
+    for number in silent:
+        waiting.register(number, select.POLLIN)
+    while silent and (ready := waiting.poll(max(0.0, deadline - time.monotonic()) * 1000)):
+        for number, _ in ready:
+            waiting.unregister(number)
+            yield silent.pop(number)
+    yield from silent.values()
 
 
 def _line(agent: Agent, deadline: float) -> bytes:

@@ -885,8 +885,13 @@ def here() -> "JobNode":
     return init()
 
 
-def init() -> "JobNode":
+def init(invitation: str | os.PathLike[str] | None = None) -> "JobNode":
     """Join the job that has started this process; see `exoskel.Job`. Every call returns the same node.
+
+    Parameters
+    ----------
+    invitation : path, optional
+        What `exoskel.Job.invite` has written, for a process that no job has started.
 
     Returns
     -------
@@ -896,11 +901,11 @@ def init() -> "JobNode":
     Raises
     ------
     LinkError
-        If no job has started this process, or the job is over.
+        If no job has started this process, the job is over, or doesn't let it in.
     """
     from .job_process import init as joined
 
-    return joined()
+    return joined(invitation)
 
 
 def group(bindings: Iterable[Binding]) -> Group:

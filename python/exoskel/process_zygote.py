@@ -26,10 +26,21 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["CONTEXT", "RANK", "SIZE", "ProcessEnd", "ProcessStart", "ProcessZygote", "Started"]
+__all__ = [
+    "AGENT",
+    "CONTEXT",
+    "RANK",
+    "SIZE",
+    "ProcessEnd",
+    "ProcessStart",
+    "ProcessZygote",
+    "Started",
+]
 
 # In the environment of a process: the number of the socket over which its agent tells it who it is.
 CONTEXT = "EXOSKEL_PROCESS_FD"
+# In the environment of a program that starts processes of the job itself: where these join.
+AGENT = "EXOSKEL_AGENT"
 # Which of those that were started together it is, and how many these are, for programs that don't join.
 RANK, SIZE = "EXOSKEL_RANK", "EXOSKEL_SIZE"
 # Where a process has that socket; 0, 1 and 2 are what programs expect there.
@@ -224,8 +235,18 @@ class _Zygote:
         resource.setrlimit(resource.RLIMIT_NOFILE, (self._descriptors_max, hard))
         if not _core.follow_parent(zygote, f"exoskel process {what.number}", False):
             os._exit(1)
+        # Another job's may be in the environment of this one's agent.
+        for name in (AGENT, CONTEXT):
+            os.environ.pop(name, None)
         os.environ.update(what.environment or {})
-        os.environ[CONTEXT] = str(_CONTEXT_FD)
+        if AGENT in os.environ:
+            # What it starts would take the socket for its own.
+            os.close(_CONTEXT_FD)
+            # And mpiexec would have Slurm start it, which is no child of this process.
+            for name in [name for name in os.environ if name.startswith("SLURM_")]:
+                del os.environ[name]
+        else:
+            os.environ[CONTEXT] = str(_CONTEXT_FD)
         if what.directory is not None:
             try:
                 os.chdir(what.directory)

@@ -1,0 +1,22 @@
+"""Ours on two nodes of Slurm: ``on_nodes.py COUNT MUNGE_SOCKET`` prints the nanoseconds of a whole job, from nothing to its end."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import exoskel as ex
+from exoskel.job_process import JobNode
+
+SECONDS = 300.0
+
+
+def ours(here: JobNode) -> None:
+    """Be there."""
+
+
+if __name__ == "__main__":
+    begin = time.perf_counter()
+    with ex.Job(ex.Slurm(2, munge_socket=sys.argv[2])) as job:
+        job.start(ours, count=int(sys.argv[1])).result(SECONDS)
+    print(int((time.perf_counter() - begin) * 1e9))
