@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from .pool import Pool
     from .redistribution import Indices, Layout, PlannedMessage, RedistributionPlan, plan
     from .results import register_result_type
+    from .sandbox import Sandbox
     from .shared_contents import Shared
     from .skeletons import Farm, ParDegree, Pipeline, Seq, Skeleton
     from .status import Status, StreamStatus, WorkerStatus
@@ -100,6 +101,7 @@ __all__ = [
     "RefusedError",
     "RemoteTraceback",
     "ResultRejectedError",
+    "Sandbox",
     "Seq",
     "Shared",
     "SharedArray",
@@ -140,6 +142,7 @@ _HOMES = {
     "Processes": "job_processes",
     "RedistributionPlan": "redistribution",
     "RemoteTraceback": "errors",
+    "Sandbox": "sandbox",
     "Seq": "skeletons",
     "Shared": "shared_contents",
     "SharedArray": "member",

@@ -24,12 +24,14 @@ import tempfile
 import threading
 import time
 from collections import deque
+from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import __version__, _core, links
 from .errors import LinkError
+from .job_dialling import connect_for
 from .process_zygote import RANK, SIZE, ProcessEnd, ProcessStart, ProcessZygote
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ _KEY_BYTES, _NOT_COMPRESSED = 65, 4
 _LENGTH = struct.Struct("!I")
 _READ_BYTES = 64 << 10
 # What a process of a job imports, whatever it does.
-_PRELOADED = ("by_value", "job_process", "options", "script")
+_PRELOADED = ("by_value", "confining", "job_process", "options", "script")
 # How long processes may take to end in order, when the job ends.
 _GRACE_SECONDS = 2.0
 
@@ -62,6 +64,8 @@ class _Group:
     def __init__(self) -> None:
         self.siblings: list[tuple[str | None, str]] | None = None
         self.asked: list[tuple[_Process, int]] = []
+        # Where those of this host listen.
+        self.places: set[str] = set()
 
 
 class _Process:
@@ -79,6 +83,10 @@ class _Process:
         self.told = told
         self.group = group
         self.context = context
+        # Over it, one in a sandbox asks for connections.
+        self.dial: socket.socket | None = None
+        # What holds it, in a sandbox, as it has said before it has run anything.
+        self.confined: list[str] | None = None
         # None when it has been read to its end.
         self.error_pipe: int | None = error_pipe
         self.said = b""
@@ -109,7 +117,7 @@ class Agent:
         self._woken.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(zygote.control, selectors.EVENT_READ, self._serve_zygote)
-        self._unsent: deque[tuple[ProcessStart, socket.socket, int]] = deque()
+        self._unsent: deque[tuple[ProcessStart, socket.socket, int, socket.socket | None]] = deque()
         self._selector.register(self._woken, selectors.EVENT_READ, self._do_asked)
         # Its channel has ended.
         self.is_cut_off = False
@@ -181,7 +189,7 @@ class Agent:
             The rank of each among those that are started together.
         what : dict
             ``words``: the program and its arguments, none for a function. ``directory``: where they begin, or None. ``environment``: what
-            they have in it besides that of the agent.
+            they have in it besides that of the agent. ``sandbox``: what they may use, or None.
         told : dict
             What the processes learn besides, when they join.
         """
@@ -190,8 +198,22 @@ class Agent:
             listen = [f"unix:{self._folder / str(number)}", *self._listen]
             said = {RANK: str(rank), SIZE: str(told["size"]), **what["environment"]}
             start = ProcessStart(number, words, directory, said)
+            its = self._groups.setdefault(group, _Group())
+            its.places.add(str(self._folder / str(number)))
             told_each = {**told, "rank": rank, "listen": listen}
-            self._start(start, told_each, self._groups.setdefault(group, _Group()))
+            if what["sandbox"] is not None:
+                start = self._in_sandbox(start, what["sandbox"], listen)
+                told_each["network"] = what["sandbox"]["network"]
+            self._start(start, told_each, its)
+
+    def _in_sandbox(
+        self, start: ProcessStart, sandbox: dict[str, Any], listen: list[str]
+    ) -> ProcessStart:
+        """Give a process a folder of its own, where it begins unless it was to begin elsewhere."""
+        folder = self._folder / f"own-{start.number}"
+        folder.mkdir(mode=0o700)
+        told = {**sandbox, "folder": str(folder), "listen": listen}
+        return replace(start, directory=start.directory or str(folder), sandbox=told)
 
     def siblings(self, group: int, siblings: list[tuple[str | None, str]]) -> None:
         """Take the startpoints of processes that were started together, by ranks, or why one has none."""
@@ -217,6 +239,11 @@ class Agent:
                 made.callback(context.close)
                 made.callback(ours.close)
                 errors, writer = os.pipe2(os.O_CLOEXEC)
+                made.callback(os.close, errors)
+                made.callback(os.close, writer)
+                dial = asking = None
+                if told.get("network") == "links":
+                    dial, asking = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             except OSError as error:
                 self._tell_end(what.number, None, error.strerror or str(error))
                 return
@@ -226,15 +253,18 @@ class Agent:
         ours.setblocking(False)
         self._selector.register(errors, _READ, partial(self._read_errors, process))
         self._selector.register(ours, _READ, partial(self._serve_process, process))
-        self._unsent.append((what, context, writer))
+        if dial is not None:
+            process.dial = dial
+            self._selector.register(dial, _READ, partial(self._connect_for, process))
+        self._unsent.append((what, context, writer, asking))
         self._send_starts()
 
     def _send_starts(self) -> None:
         """Hand on what is to be started, as far as the zygote takes it: it may be waiting to tell of what it has started."""
         while self._unsent:
-            what, context, writer = self._unsent[0]
+            what, context, writer, asking = self._unsent[0]
             try:
-                self._zygote.start(what, context, writer)
+                self._zygote.start(what, context, writer, asking)
             except BlockingIOError:
                 break
             except OSError as error:
@@ -242,6 +272,8 @@ class Agent:
             self._unsent.popleft()
             context.close()
             os.close(writer)
+            if asking is not None:
+                asking.close()
         with contextlib.suppress(KeyError):
             events = _READ | _WRITE if self._unsent else _READ
             self._selector.modify(self._zygote.control, events, self._serve_zygote)
@@ -313,7 +345,10 @@ class Agent:
                 self._selector.unregister(process.context)
 
     def _take_word(self, process: _Process, word: dict[str, Any]) -> None:
-        if "key" in word and process.key is None:
+        if "confined" in word and process.confined is None:
+            process.confined = [str(one) for one in word["confined"]]
+            self._creator.post("confined", process.number, process.confined)
+        elif "key" in word and process.key is None:
             key = base64.b64decode(word["key"])
             if len(key) != _KEY_BYTES or key[0] != _NOT_COMPRESSED:
                 raise ValueError("no key")
@@ -332,6 +367,17 @@ class Agent:
                 process.group.asked.append((process, rank))
             else:
                 self._tell(process, (rank, *process.group.siblings[rank]))
+
+    def _connect_for(self, process: _Process, _events: int) -> None:
+        if process.dial is not None and not connect_for(process.dial, process.group.places):
+            self._disconnect(process)
+
+    def _disconnect(self, process: _Process) -> None:
+        """Connect a process with nobody any more."""
+        if process.dial is not None:
+            self._selector.unregister(process.dial)
+            process.dial.close()
+            process.dial = None
 
     def _have_signed(self) -> None:
         """Have the keys signed that are there, all in one request."""
@@ -399,6 +445,7 @@ class Agent:
         with contextlib.suppress(KeyError):
             self._selector.unregister(process.context)
         process.context.close()
+        self._disconnect(process)
         # All that it has said itself is in the pipe by now. Who has left its session may go on to write there, and nobody waits for that.
         while process.error_pipe is not None:
             before = len(process.errors), process.errors[-1:]

@@ -13,6 +13,7 @@ from .errors import LinkError
 from .job_state import AGENT_SECONDS, PROCESSES_MAX, JobState
 from .launchers import Launcher, Local
 from .link_waiting import bounded_seconds
+from .sandbox import Sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -69,6 +70,7 @@ class Job:
         threads: int = 1,
         cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
+        sandbox: Sandbox | None = None,
     ) -> Processes:
         """Start processes, by one request for each host.
 
@@ -84,9 +86,11 @@ class Job:
         threads : int
             How many calls each process handles at the same time. A handler that waits for what another one does needs more than one.
         cwd : path, optional
-            Where the processes begin; where this process is, if not given.
+            Where the processes begin. If not given: where this process is; those in a sandbox in folders of their own.
         env : mapping, optional
-            What they have in their environment besides that of this process.
+            What they have in their environment besides that of their agent. In a sandbox, they have little of that.
+        sandbox : Sandbox, optional
+            What they may use; all that the account may, if not given. A process that its host can't hold to it doesn't run.
 
         Returns
         -------
@@ -103,8 +107,17 @@ class Job:
             raise ValueError(f"got threads={threads!r}, expected a whole number from 1 to 256")
         words, contents, program = _to_be_run(what, arguments)
         environment = {str(name): str(value) for name, value in (env or {}).items()}
-        directory = os.fspath(cwd) if cwd is not None else os.getcwd()
-        start = {"words": words, "directory": directory, "environment": environment}
+        if sandbox is not None and not isinstance(sandbox, Sandbox):
+            raise TypeError(f"got sandbox={sandbox!r}, expected an exoskel.Sandbox")
+        directory = os.fspath(cwd) if cwd is not None else None
+        if directory is None and sandbox is None:
+            directory = os.getcwd()
+        start = {
+            "words": words,
+            "directory": directory,
+            "environment": environment,
+            "sandbox": None if sandbox is None else sandbox.told(),
+        }
         return self._state.start(count, start, {"contents": contents, "threads": threads}, program)
 
     def summary(self) -> JobSummary:

@@ -20,7 +20,7 @@ import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from . import _core, links
+from . import _core, confining, links
 from .errors import LinkError, ProcessEndedError
 from .link_arguments import as_startpoint
 from .process_zygote import CONTEXT
@@ -178,7 +178,13 @@ class JobNode(links.Node):
     def __init__(
         self, told: dict[str, Any], credential: _core.ProcessCredential, context: _Context
     ) -> None:
-        super().__init__(credential, listen=told["listen"], live=False, patience=told["patience"])
+        super().__init__(
+            credential,
+            listen=confining.bound or told["listen"],
+            live=False,
+            patience=told["patience"],
+        )
+        self._network = told.get("network")
         self.rank, self.size = told["rank"], told["size"]
         self.process = self.endpoint(ENDPOINT, threads=told["threads"])
         self._context = context
@@ -200,6 +206,10 @@ class JobNode(links.Node):
         return self._siblings
 
     def _sibling(self, rank: int) -> links.Binding:
+        if self._network == "none":
+            raise LinkError(
+                'the sandbox of this process has network="none": it connects to no sibling; start it with network="links"'
+            )
         asked = self._context.startpoint_of(rank)
         try:
             text = asked.result(_WARNING_SECONDS)

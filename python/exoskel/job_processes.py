@@ -202,6 +202,7 @@ class Record:
     seconds: float = 0.0
     memory_bytes: int = 0
     stderr: str = ""
+    sandbox: tuple[str, ...] = ()
 
 
 def _signal_name(number: int) -> str:

@@ -139,7 +139,14 @@ class JobState:
             patience=self._patience,
         )
         agents = node.endpoint("job", threads=4)
-        for handler in (self.agent, self.sign, self.here, self.returned, self.ended):
+        for handler in (
+            self.agent,
+            self.sign,
+            self.here,
+            self.returned,
+            self.confined,
+            self.ended,
+        ):
             agents.handler(handler)
         self._for_agents = agents.startpoint(to="*").text()
         return node
@@ -310,6 +317,10 @@ class JobState:
             record.future.set_result(Process(self, record))
         self._tell_siblings({record.group.number: record.group for record, _ in there}.values())
 
+    def confined(self, call: links.Call, number: int, held: list[str]) -> None:
+        """Take in what holds a process."""
+        self._own_record(call, number).sandbox = tuple(map(str, held))
+
     def returned(self, call: links.Call, numbers: list[int]) -> None:
         """Take in that the functions of processes have returned."""
         records = [self._own_record(call, number) for number in numbers]
@@ -434,6 +445,7 @@ class JobState:
                         record.seconds,
                         record.memory_bytes,
                         record.stderr,
+                        record.sandbox,
                     )
                     for record in self._records.values()
                 )

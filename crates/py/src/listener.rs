@@ -45,6 +45,12 @@ impl Listener {
 }
 
 impl Listener {
+    /// The socket, for a node.
+    pub(crate) fn take(&self) -> PyResult<Listening> {
+        let closed = || PyValueError::new_err("the listener is closed");
+        self.lock().take().ok_or_else(closed)
+    }
+
     fn with<T>(&self, look: impl FnOnce(&Listening) -> T) -> PyResult<T> {
         let closed = || PyValueError::new_err("the listener is closed");
         self.lock().as_ref().map(look).ok_or_else(closed)
