@@ -10,10 +10,12 @@ import os
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.sandbox_attacks import ATTACKS
 
 import exoskel as ex
+from exoskel.job_process import JobNode
 
 SANDBOX = ex.Sandbox(network="none", memory="256 MiB", processes=8, file_size="1 MiB")
 
@@ -26,17 +28,16 @@ def surroundings(folder: Path, stack: list[socket.socket]) -> dict[str, str]:
     for path in found.values():
         path.write_text("secret")
         path.chmod(0o600)
-    (folder / "removed-inside").write_text("secret")
     four = socket.create_server(("127.0.0.1", 0), backlog=64)
     six = socket.create_server(("::1", 0), family=socket.AF_INET6, backlog=64)
-    path, abstract, datagram = (socket.socket(socket.AF_UNIX) for _ in range(3))
+    stream, abstract = (socket.socket(socket.AF_UNIX) for _ in range(2))
     datagram = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    path.bind(str(folder / "stream"))
+    stream.bind(str(folder / "stream"))
     abstract.bind(f"\0exoskel-{os.getpid()}")
     datagram.bind(str(folder / "datagram"))
-    path.listen(64)
+    stream.listen(64)
     abstract.listen(64)
-    stack += [four, six, path, abstract, datagram]
+    stack += [four, six, stream, abstract, datagram]
     return {
         **{name: str(path) for name, path in found.items()},
         "OUTSIDE": str(folder / "written"),
@@ -55,11 +56,12 @@ def attack(folder: Path) -> dict[str, dict[str, list[object]]]:
     env = surroundings(folder, sockets)
     found: dict[str, dict[str, list[object]]] = {}
     with ex.Job() as job:
-        sibling = job.start(["sh", "-c", "echo $$ >pid && exec sleep 1000"], cwd=folder)
-        while not (folder / "pid").exists() or not (folder / "pid").read_text().strip():
-            if sibling[0].done():
-                raise RuntimeError("the sibling has ended")
-        env["SIBLING"] = (folder / "pid").read_text().strip()
+        # Who opens it waits for the other end.
+        os.mkfifo(folder / "pid")
+        job.start(["sh", "-c", "echo $$ >pid && exec sleep 1000"], cwd=folder)
+        number = os.open(folder / "pid", os.O_RDONLY)
+        env["SIBLING"] = os.read(number, 64).decode().strip()
+        os.close(number)
         for how, sandbox in (("sandboxed", SANDBOX), ("free", None)):
             scratch = folder / how
             scratch.mkdir()
@@ -76,5 +78,62 @@ def attack(folder: Path) -> dict[str, dict[str, list[object]]]:
     return found
 
 
+def multiplied(here: JobNode, size: int) -> list[Any]:
+    """Compute with NumPy, in a folder of its own."""
+    import numpy as np
+
+    ones = np.ones((size, size))
+    Path("written").write_text("mine")
+    return [float((ones @ ones).sum()), os.listdir(), os.environ["TMPDIR"] == os.getcwd()]
+
+
+def greeted(here: JobNode) -> list[Any]:
+    """Ask the next one."""
+
+    @here.process.handler
+    def greet(who: int) -> list[int]:
+        return [here.rank, who]
+
+    following = here.peers[(here.rank + 1) % here.size]
+    return [following.request("greet", here.rank).result(timeout=60)]
+
+
+def refused(here: JobNode) -> str:
+    """Ask a sibling, which the sandbox is against."""
+    try:
+        here.peers[1 - here.rank].request("greet", 0).result(timeout=60)
+    except Exception as error:
+        return str(error)
+    return "answered"
+
+
+def dialled(here: JobNode, path: str) -> str:
+    """Have the agent connect to what is no sibling."""
+    ours, theirs = socket.socketpair()
+    with socket.socket(fileno=os.dup(4)) as asked:
+        socket.send_fds(asked, [f"unix:{path}".encode()], [theirs.fileno()])
+    theirs.close()
+    said, descriptors, *_ = socket.recv_fds(ours, 1024, 1)
+    return "connected" if descriptors else said.decode()
+
+
+def functions(folder: Path) -> dict[str, Any]:
+    """Run functions in sandboxes; return what they have returned."""
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(folder / "stream"))
+    listening.listen(8)
+    with ex.Job() as job:
+        limited = ex.Sandbox(memory="4 GiB", processes=64)
+        computed = job.start(multiplied, 2, arguments=[100], sandbox=limited).values(60)
+        ring = job.start(greeted, 3, sandbox=ex.Sandbox()).values(60)
+        alone = job.start(refused, 2, sandbox=ex.Sandbox(network="none")).values(60)
+        arguments = [str(folder / "stream")]
+        asked = job.start(dialled, 1, arguments=arguments, sandbox=ex.Sandbox()).values(60)
+        text = str(job.summary())
+    listening.close()
+    return {"computed": computed, "ring": ring, "alone": alone, "asked": asked, "summary": text}
+
+
 if __name__ == "__main__":
-    print(json.dumps(attack(Path(sys.argv[1]))))
+    what = {"attack": attack, "functions": functions}[sys.argv[1]]
+    print(json.dumps(what(Path(sys.argv[2]))))

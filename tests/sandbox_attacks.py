@@ -19,18 +19,20 @@ _SOCKET = """
 import os, socket
 """
 
+# Of x86-64.
 _CALLS = {
     "ptrace": 101,
-    "keyctl": 250,
     "add_key": 248,
     "unshare": 272,
-    "process_vm_readv": 310,
-    "bpf": 321,
+    "clone": 56,
+    "mount": 165,
     "io_uring_setup": 425,
     "shmget": 29,
+    "shmctl": 31,
+    "keyctl": 250,
 }
 
-# The environment of each has SECRET, OUTSIDE, PORT, PORT6, UNIX, ABSTRACT, DATAGRAM, SIBLING and LEFT.
+# `sandbox_account` says where all is that they aim at, in their environment.
 ATTACKS = {
     "reads the credential of its agent": "import os; open(os.environ['SECRET']).read()",
     "lists a folder of the account": "import os; os.listdir(os.path.dirname(os.environ['SECRET']))",
@@ -51,7 +53,14 @@ ATTACKS = {
     "reads the environment of a sibling": "import os; open(f\"/proc/{os.environ['SIBLING']}/environ\", 'rb').read()",
     "sends a sibling a signal": "import os, signal; os.kill(int(os.environ['SIBLING']), signal.SIGCONT)",
     "sets a limit for a sibling": "import os, resource; resource.prlimit(int(os.environ['SIBLING']), resource.RLIMIT_CORE, (0, 0))",
-    "leaves its process group": "import os; os.fork() and os._exit(0); os.setsid()",
+    "leaves its process group": """
+import os, sys
+child = os.fork()
+if child == 0:
+    os.setsid()
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+""",
     "takes more memory": "bytearray(1 << 29)",
     "takes more memory by a shared mapping": "import mmap; mmap.mmap(-1, 1 << 29)",
     "takes more memory by a file without a name": "import os; os.ftruncate(os.memfd_create('more'), 1 << 29)",
@@ -78,15 +87,17 @@ os.execv('program', ['program'])
 """,
     "makes a user namespace": _KERNEL + f"call({_CALLS['unshare']}, 0x10000000)",
     "makes a user namespace by a new process": _KERNEL
-    + """
-child = kernel.syscall(56, 0x10000000 | 17, 0, 0, 0, 0)
+    + f"""
+child = kernel.syscall({_CALLS["clone"]}, 0x10000000 | 17, 0, 0, 0, 0)
 if child == 0:
     os._exit(0)
-sys.exit(child < 0)
+if child < 0:
+    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 """,
     "mounts in namespaces of its own": _KERNEL
-    + f"call({_CALLS['unshare']}, 0x10020000); call(165, b'none', b'/', 0, 0x44000, 0)",
+    + f"call({_CALLS['unshare']}, 0x10020000); call({_CALLS['mount']}, b'none', b'/', 0, 0x44000, 0)",
     "keeps a key for others": _KERNEL
-    + f"call({_CALLS['add_key']}, b'user', b'left', b'x', ctypes.c_size_t(1), -5)",
-    "leaves memory for others": _KERNEL + f"call({_CALLS['shmget']}, 0, 4096, 0o1600)",
+    + f"key = call({_CALLS['add_key']}, b'user', b'left', b'x', ctypes.c_size_t(1), -5); call({_CALLS['keyctl']}, 21, key)",
+    "leaves memory for others": _KERNEL
+    + f"memory = call({_CALLS['shmget']}, 0, 4096, 0o1600); call({_CALLS['shmctl']}, memory, 0, 0)",
 }

@@ -7,7 +7,7 @@ use landlock::{
     Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 
-use crate::{Confinement, ConfinementError, Network};
+use crate::{Confinement, ConfinementError, NetworkAccess};
 
 /// The first version that keeps signals, and sockets without a path, inside.
 const VERSION: ABI = ABI::V6;
@@ -27,10 +27,10 @@ const FACTS: [&str; 7] = [
 ];
 
 /// Rules that are ready.
-pub(crate) struct Files(RulesetCreated);
+pub(crate) struct FileRules(RulesetCreated);
 
 /// Opens all paths.
-pub(crate) fn prepare(confinement: &Confinement) -> Result<Files, ConfinementError> {
+pub(crate) fn prepare(confinement: &Confinement) -> Result<FileRules, ConfinementError> {
     let all = AccessFs::from_all(VERSION);
     let read = AccessFs::from_read(VERSION);
     // What is written there is data. Devices would be doors to the machine.
@@ -56,10 +56,10 @@ pub(crate) fn prepare(confinement: &Confinement) -> Result<Files, ConfinementErr
             rules = add(rules, path, AccessFs::ReadFile | AccessFs::ReadDir)?;
         }
     }
-    Ok(Files(rules))
+    Ok(FileRules(rules))
 }
 
-impl Files {
+impl FileRules {
     /// Holds this process to them.
     pub(crate) fn apply(self) -> Result<String, ConfinementError> {
         let status = self.0.restrict_self().map_err(refused)?;
@@ -70,13 +70,16 @@ impl Files {
     }
 }
 
-fn created(all: BitFlags<AccessFs>, network: Network) -> Result<RulesetCreated, RulesetError> {
+fn created(
+    all: BitFlags<AccessFs>,
+    network: NetworkAccess,
+) -> Result<RulesetCreated, RulesetError> {
     let rules = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(all)?;
     match network {
-        Network::Open => rules.scope(Scope::Signal)?,
-        Network::Closed => rules
+        NetworkAccess::Open => rules.scope(Scope::Signal)?,
+        NetworkAccess::Closed => rules
             .handle_access(AccessNet::from_all(VERSION))?
             .scope(Scope::from_all(VERSION))?,
     }

@@ -24,7 +24,7 @@ pub struct Confinement {
     /// Those that it may read, write and remove. What is there can't be executed.
     pub write: Vec<PathBuf>,
     /// What it may connect to.
-    pub network: Network,
+    pub network: NetworkAccess,
     /// The address space of each process, in bytes.
     pub memory_bytes_max: Option<u64>,
     /// Processes and threads at the same time, with those that they start.
@@ -35,7 +35,7 @@ pub struct Confinement {
 
 /// What a process may connect to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Network {
+pub enum NetworkAccess {
     /// To nobody: it makes no socket. Those that it has got, it keeps.
     #[default]
     Closed,

@@ -10,7 +10,7 @@ use seccompiler::{
     SeccompFilter, SeccompRule, apply_filter, sock_filter,
 };
 
-use crate::{ConfinementError, Network};
+use crate::{ConfinementError, NetworkAccess};
 
 /// The first number that this list doesn't know: Linux 6.18 has none above. Another interface of x86-64 (x32) has all its numbers there.
 const UNKNOWN: u32 = 470;
@@ -146,17 +146,17 @@ const SOCKET_KIND: u64 = 0xf;
 const TERMINAL_REQUESTS: [u64; 3] = [libc::TIOCSTI, libc::TIOCSCTTY, libc::TIOCLINUX];
 
 /// Keeps them from this process.
-pub(crate) fn apply(network: Network) -> Result<String, ConfinementError> {
+pub(crate) fn apply(network: NetworkAccess) -> Result<String, ConfinementError> {
     let refused = |error: &dyn std::error::Error| ConfinementError::SystemCalls(error.to_string());
     let program = program(network).map_err(|error| refused(&error))?;
     apply_filter(&program).map_err(|error| refused(&error))?;
     Ok(match network {
-        Network::Closed => "system calls, sockets among them (seccomp)".to_owned(),
-        Network::Open => "system calls (seccomp)".to_owned(),
+        NetworkAccess::Closed => "system calls, sockets among them (seccomp)".to_owned(),
+        NetworkAccess::Open => "system calls (seccomp)".to_owned(),
     })
 }
 
-fn program(network: Network) -> Result<BpfProgram, BackendError> {
+fn program(network: NetworkAccess) -> Result<BpfProgram, BackendError> {
     let mut rules = BTreeMap::new();
     for call in REFUSED.iter().chain(REFUSED_HERE) {
         rules.insert(*call, Vec::new());
@@ -178,7 +178,7 @@ fn program(network: Network) -> Result<BpfProgram, BackendError> {
         only(1, SeccompCmpOp::Ne, 0),
     ];
     rules.insert(libc::SYS_setpriority, all(others)?);
-    if network == Network::Closed {
+    if network == NetworkAccess::Closed {
         for call in SOCKETS {
             rules.insert(call, Vec::new());
         }
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn the_program_for_each_network_fits_into_the_kernel() {
-        for network in [Network::Closed, Network::Open] {
+        for network in [NetworkAccess::Closed, NetworkAccess::Open] {
             let length = program(network).unwrap().len();
             assert!((100..2000).contains(&length), "{length} instructions");
         }

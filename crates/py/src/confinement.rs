@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use exoskel_confinement::{Confinement, Network};
+use exoskel_confinement::{Confinement, NetworkAccess};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 
 /// What a process may use.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub(crate) struct Allowed {
+pub(crate) struct AllowedUse {
     read: Vec<PathBuf>,
     write: Vec<PathBuf>,
     has_network: bool,
@@ -23,13 +23,13 @@ pub(crate) struct Allowed {
 /// # Errors
 /// ``OSError`` when something of it can't be had; the process must end then.
 #[pyfunction]
-pub(crate) fn confine(allowed: Allowed) -> PyResult<Vec<String>> {
+pub(crate) fn confine(allowed: AllowedUse) -> PyResult<Vec<String>> {
     let confinement = Confinement {
         read: allowed.read,
         write: allowed.write,
         network: match allowed.has_network {
-            true => Network::Open,
-            false => Network::Closed,
+            true => NetworkAccess::Open,
+            false => NetworkAccess::Closed,
         },
         memory_bytes_max: allowed.memory_bytes,
         processes_max: allowed.processes,
