@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.sandbox_account import greeted
 from tests.sandbox_attacks import ATTACKS
 
 import exoskel as ex
+from exoskel.job_dialling import is_of_network
 
 # No account of any system has it.
 ACCOUNT = 63_127
@@ -126,7 +128,43 @@ def test_a_process_without_network_is_told_so_and_still_answers_its_creator(
 
 def test_an_agent_connects_processes_with_siblings_alone(returned: dict[str, Any]) -> None:
     [said] = returned["asked"]
-    assert "siblings on this host alone" in said
+    assert "siblings alone" in said
+
+
+def test_siblings_in_sandboxes_reach_each_other_between_hosts(tmp_path: Path) -> None:
+    """An agent takes the word of another one for where its processes listen."""
+    place = tmp_path / "ssh"
+    place.write_text('#!/bin/sh\ncd / && exec sh -c "$2"\n')
+    place.chmod(0o700)
+    hosts = ex.Ssh(["lab1", "lab2"], python=sys.executable, command=[str(place)])
+    with ex.Job(hosts) as job:
+        # The function is imported from where these tests are.
+        sandbox = ex.Sandbox(read=["/"], memory="8 GiB")
+        started = job.start(greeted, 2, sandbox=sandbox)
+        assert [one.host for one in started.result(60)] == ["lab1", "lab2"]
+        assert started.values(timeout=60) == [[[1, 0]], [[0, 1]]]
+
+
+@pytest.mark.parametrize(
+    ("address", "leads"),
+    [
+        ("192.0.2.7:7000", True),
+        ("[2001:db8::7]:7000", True),
+        ("127.0.0.1:22", False),
+        ("[::1]:22", False),
+        ("0.0.0.0:22", False),
+        ("169.254.169.254:80", False),
+        ("[::ffff:127.0.0.1]:22", False),
+        ("unix:/run/docker.sock", False),
+        ("lab1:22", False),
+        ("192.0.2.7:x", False),
+        ("", False),
+    ],
+)
+def test_an_agent_takes_no_address_of_its_own_host_from_another_one(
+    address: str, leads: bool
+) -> None:
+    assert is_of_network(address) is leads
 
 
 def test_a_summary_says_what_holds_each_process(returned: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 import time
 from dataclasses import asdict
@@ -31,12 +32,12 @@ def main() -> None:
     arguments = parser.parse_args()
     count = 50 if arguments.quick else arguments.count
     bench = Bench(arguments.rounds, is_quick=arguments.quick)
-    rows = [measured(bench, count)]
+    rows = [measured(bench, count), in_sandboxes(bench, count // 5)]
     part = {
         "date": time.strftime("%Y-%m-%d"),
         "rounds": bench.rounds,
         "quick": bench.is_quick,
-        "goals": [asdict(goal) for goal in goals(rows[0])],
+        "goals": [asdict(goal) for goal in goals(*rows)],
         "rows": [asdict(row) for row in rows],
     }
     report = {"machine": describe([]), "parts": {"processes": part}}
@@ -59,10 +60,21 @@ def measured(bench: Bench, count: int) -> Row:
     return bench.row(f"{count} processes", lanes, unit="s", first=0, keys={"count": count})
 
 
-def goals(row: Row) -> list[Goal]:
+def in_sandboxes(bench: Bench, count: int) -> Row:
+    """Each lane starts so many programs that end at once."""
+
+    def lane(name: str) -> list[float]:
+        return lines([sys.executable, Path(__file__).with_name("sandboxes.py"), name, count])
+
+    names = ["free", "sandboxed", *(["bwrap"] if shutil.which("bwrap") else [])]
+    lanes: dict[str, Lane] = {name: partial(lane, name) for name in names}
+    return bench.row(f"{count} programs", lanes, unit="s", first=0, keys={"count": count})
+
+
+def goals(row: Row, sandboxes: Row) -> list[Goal]:
     """What is to be reached."""
 
-    def over(lane: str, beside: str) -> float | None:
+    def over(lane: str, beside: str, row: Row = row) -> float | None:
         values = row.values
         return values[lane] / values[beside] if lane in values and beside in values else None
 
@@ -77,6 +89,12 @@ def goals(row: Row) -> list[Goal]:
             is_least=False,
         ),
         Goal("a request for each / one request", over("ours in turn", "ours answered"), 5.0),
+        Goal(
+            "a program in a sandbox / without",
+            over("sandboxed", "free", sandboxes),
+            1.2,
+            is_least=False,
+        ),
     ]
 
 

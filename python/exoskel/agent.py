@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import __version__, _core, links
 from .errors import LinkError
-from .job_dialling import connect_for
+from .job_dialling import ConnectionMaker, is_of_network
 from .process_zygote import RANK, SIZE, ProcessEnd, ProcessStart, ProcessZygote
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class _Group:
     def __init__(self) -> None:
         self.siblings: list[tuple[str | None, str]] | None = None
         self.asked: list[tuple[_Process, int]] = []
-        # Where those of this host listen.
+        # Where they listen, for those that can't connect themselves.
         self.places: set[str] = set()
 
 
@@ -84,7 +84,7 @@ class _Process:
         self.group = group
         self.context = context
         # Over it, one in a sandbox asks for connections.
-        self.dial: socket.socket | None = None
+        self.connecting: ConnectionMaker | None = None
         # What holds it, in a sandbox, as it has said before it has run anything.
         self.confined: list[str] | None = None
         # None when it has been read to its end.
@@ -199,7 +199,7 @@ class Agent:
             said = {RANK: str(rank), SIZE: str(told["size"]), **what["environment"]}
             start = ProcessStart(number, words, directory, said)
             its = self._groups.setdefault(group, _Group())
-            its.places.add(str(self._folder / str(number)))
+            its.places.add(listen[0])
             told_each = {**told, "rank": rank, "listen": listen}
             if what["sandbox"] is not None:
                 start = self._in_sandbox(start, what["sandbox"], listen)
@@ -215,9 +215,12 @@ class Agent:
         told = {**sandbox, "folder": str(folder), "listen": listen}
         return replace(start, directory=start.directory or str(folder), sandbox=told)
 
-    def siblings(self, group: int, siblings: list[tuple[str | None, str]]) -> None:
-        """Take the startpoints of processes that were started together, by ranks, or why one has none."""
+    def siblings(
+        self, group: int, siblings: list[tuple[str | None, str]], places: list[str]
+    ) -> None:
+        """Take the startpoints of processes that were started together, by ranks, or why one has none; and where those in sandboxes listen."""
         known = self._groups.setdefault(group, _Group())
+        known.places.update(filter(is_of_network, places))
         known.siblings = siblings
         for process, rank in known.asked:
             self._tell(process, (rank, *siblings[rank]))
@@ -254,8 +257,7 @@ class Agent:
         self._selector.register(errors, _READ, partial(self._read_errors, process))
         self._selector.register(ours, _READ, partial(self._serve_process, process))
         if dial is not None:
-            process.dial = dial
-            self._selector.register(dial, _READ, partial(self._connect_for, process))
+            process.connecting = ConnectionMaker(dial, group.places, self._selector)
         self._unsent.append((what, context, writer, asking))
         self._send_starts()
 
@@ -347,7 +349,8 @@ class Agent:
     def _take_word(self, process: _Process, word: dict[str, Any]) -> None:
         if "confined" in word and process.confined is None:
             process.confined = [str(one) for one in word["confined"]]
-            self._creator.post("confined", process.number, process.confined)
+            places = [str(one) for one in word["places"] if is_of_network(str(one))]
+            self._creator.post("confined", process.number, process.confined, places)
         elif "key" in word and process.key is None:
             key = base64.b64decode(word["key"])
             if len(key) != _KEY_BYTES or key[0] != _NOT_COMPRESSED:
@@ -367,17 +370,6 @@ class Agent:
                 process.group.asked.append((process, rank))
             else:
                 self._tell(process, (rank, *process.group.siblings[rank]))
-
-    def _connect_for(self, process: _Process, _events: int) -> None:
-        if process.dial is not None and not connect_for(process.dial, process.group.places):
-            self._disconnect(process)
-
-    def _disconnect(self, process: _Process) -> None:
-        """Connect a process with nobody any more."""
-        if process.dial is not None:
-            self._selector.unregister(process.dial)
-            process.dial.close()
-            process.dial = None
 
     def _have_signed(self) -> None:
         """Have the keys signed that are there, all in one request."""
@@ -445,7 +437,8 @@ class Agent:
         with contextlib.suppress(KeyError):
             self._selector.unregister(process.context)
         process.context.close()
-        self._disconnect(process)
+        if process.connecting is not None:
+            process.connecting.close()
         # All that it has said itself is in the pipe by now. Who has left its session may go on to write there, and nobody waits for that.
         while process.error_pipe is not None:
             before = len(process.errors), process.errors[-1:]

@@ -108,7 +108,7 @@ def confine(
             "file_bytes": sandbox["file_size"],
         }
     )
-    word = json.dumps({"confined": held}).encode()
+    word = json.dumps({"confined": held, "places": _places()}).encode()
     context.sendall(_LENGTH.pack(len(word)) + word)
 
 
@@ -146,6 +146,16 @@ def _check_python(read: Sequence[str], write: Sequence[str]) -> None:
             raise OSError(
                 f"its sandbox contradicts itself: it is to run a function of Python, and may not read {folder}, where Python is; add it to `read`"
             )
+
+
+def _places() -> list[str]:
+    """Return where this process's node is reached over a network, as its startpoints say it."""
+    found = []
+    for listener in bound.listeners if bound else []:
+        host, _, port = listener.address.rpartition(":")
+        if bound and not listener.address.startswith("unix:"):
+            found.append(f"{bound.reached_by.get(host, host)}:{port}")
+    return found
 
 
 def _listen(addresses: Sequence[str], dial_fd: int | None) -> None:

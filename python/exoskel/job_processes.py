@@ -203,6 +203,7 @@ class Record:
     memory_bytes: int = 0
     stderr: str = ""
     sandbox: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
 
 
 def _signal_name(number: int) -> str:

@@ -35,7 +35,7 @@ class Sandbox:
     write : sequence of path
         Files and folders that it may read and change. It can't execute what is there.
     network : {"links", "none", "all"}
-        To whom it may connect: to its siblings on the same host, to nobody, or to everybody. The job's creator reaches it in each case.
+        To whom it may connect: to its siblings, to nobody, or to everybody. The job's creator reaches it in each case.
     memory : str or int, optional
         The address space of each process, as in ``"4 GiB"`` or in bytes.
     processes : int, optional
