@@ -167,6 +167,11 @@ def test_an_agent_takes_no_address_of_its_own_host_from_another_one(
     assert is_of_network(address) is leads
 
 
+def test_a_listener_that_is_shut_down_connects_to_nobody(returned: dict[str, Any]) -> None:
+    """Without a sandbox, its first bytes would."""
+    assert returned["reconnected"] == ["refused", "connected"]
+
+
 def test_a_summary_says_what_holds_each_process(returned: dict[str, Any]) -> None:
     assert "held to 64 processes and threads, 4294967296 bytes of memory" in returned["summary"]
     assert "sockets among them (seccomp): process" in returned["summary"]

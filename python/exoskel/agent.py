@@ -347,7 +347,7 @@ class Agent:
                 self._selector.unregister(process.context)
 
     def _take_word(self, process: _Process, word: dict[str, Any]) -> None:
-        if "confined" in word and process.confined is None:
+        if "confined" in word and "network" in process.told and process.confined is None:
             process.confined = [str(one) for one in word["confined"]]
             places = [str(one) for one in word["places"] if is_of_network(str(one))]
             self._creator.post("confined", process.number, process.confined, places)
