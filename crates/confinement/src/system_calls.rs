@@ -158,9 +158,7 @@ pub(crate) fn apply(network: NetworkAccess) -> Result<String, ConfinementError> 
 
 fn program(network: NetworkAccess) -> Result<BpfProgram, BackendError> {
     let mut rules = BTreeMap::new();
-    for call in REFUSED.iter().chain(REFUSED_HERE) {
-        rules.insert(*call, Vec::new());
-    }
+    let mut refused = [REFUSED, REFUSED_HERE].concat();
     let has = |argument, mask: u64| only(argument, SeccompCmpOp::MaskedEq(mask), mask);
     let is = |argument, value: u64| only(argument, SeccompCmpOp::Eq, value);
     let flags = NAMESPACES.map(|flag| has(0, u64::from(flag.cast_unsigned())));
@@ -179,9 +177,7 @@ fn program(network: NetworkAccess) -> Result<BpfProgram, BackendError> {
     ];
     rules.insert(libc::SYS_setpriority, all(others)?);
     if network == NetworkAccess::Closed {
-        for call in SOCKETS {
-            rules.insert(call, Vec::new());
-        }
+        refused.extend(SOCKETS);
         // A pair of streams leads nowhere else. A datagram goes where it says.
         let local = u64::from(libc::AF_UNIX.cast_unsigned());
         let kind = |kind: i32| {
@@ -203,7 +199,7 @@ fn program(network: NetworkAccess) -> Result<BpfProgram, BackendError> {
     let refuse = SeccompAction::Errno(libc::EPERM.cast_unsigned());
     let architecture = std::env::consts::ARCH.try_into()?;
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, architecture)?;
-    let mut program = absent();
+    let mut program = first_instructions(&refused);
     program.append(&mut filter.try_into()?);
     Ok(program)
 }
@@ -221,22 +217,34 @@ fn all<const COUNT: usize>(
     rules.into_iter().collect()
 }
 
-/// The first instructions: what doesn't exist. Programs and libraries then do without, as they do on older kernels. The flags of `clone3`
-/// are in memory, where nothing can look at them.
-fn absent() -> BpfProgram {
+/// The instructions before those that look at arguments. What doesn't exist: programs and libraries then do without, as they do on older
+/// kernels; the flags of `clone3` are in memory, where nothing can look at them. And what is refused whatever comes with it, in an
+/// instruction each: the kernel compiles the program for every process, which is most of what a sandbox costs.
+fn first_instructions(refused: &[i64]) -> BpfProgram {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    const JUMP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
     const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     const AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
     const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
-    let instruction = |code, k, jf| sock_filter { code, jt: 0, jf, k };
-    let error = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
-    vec![
-        instruction(LOAD, 0, 0),
-        instruction(AT_LEAST, UNKNOWN, 1),
-        instruction(RETURN, error, 0),
-        instruction(EQUAL, CLONE3, 1),
-        instruction(RETURN, error, 0),
-    ]
+    let instruction = |code, k, jt, jf| sock_filter { code, jt, jf, k };
+    let error = |number: i32| libc::SECCOMP_RET_ERRNO | number.cast_unsigned();
+    let mut program = vec![
+        instruction(LOAD, 0, 0, 0),
+        instruction(AT_LEAST, UNKNOWN, 0, 1),
+        instruction(RETURN, error(libc::ENOSYS), 0, 0),
+        instruction(EQUAL, CLONE3, 0, 1),
+        instruction(RETURN, error(libc::ENOSYS), 0, 0),
+    ];
+    let calls = refused.iter().filter_map(|call| u32::try_from(*call).ok());
+    let calls: Vec<_> = calls.collect();
+    for (place, call) in calls.iter().enumerate() {
+        // To the refusal, over those that follow and the jump that skips it.
+        let distance = u8::try_from(calls.len() - place).unwrap_or(u8::MAX);
+        program.push(instruction(EQUAL, *call, distance, 0));
+    }
+    program.push(instruction(JUMP, 1, 0, 0));
+    program.push(instruction(RETURN, error(libc::EPERM), 0, 0));
+    program
 }
 
 #[cfg(test)]
@@ -247,7 +255,7 @@ mod tests {
     fn the_program_for_each_network_fits_into_the_kernel() {
         for network in [NetworkAccess::Closed, NetworkAccess::Open] {
             let length = program(network).unwrap().len();
-            assert!((100..2000).contains(&length), "{length} instructions");
+            assert!((100..300).contains(&length), "{length} instructions");
         }
     }
 
@@ -258,6 +266,23 @@ mod tests {
         calls.sort_unstable();
         calls.dedup();
         assert_eq!(calls.len(), count);
-        assert!(calls.iter().all(|call| **call < i64::from(UNKNOWN)));
+        assert!(
+            calls
+                .iter()
+                .all(|call| (0..i64::from(UNKNOWN)).contains(*call))
+        );
+        // A jump goes no further.
+        assert!(count < usize::from(u8::MAX));
+    }
+
+    #[test]
+    fn each_refused_call_jumps_to_the_refusal() {
+        let program = first_instructions(&[101, 165, 310]);
+        let refusal = program.len() - 1;
+        for (place, call) in [101, 165, 310].into_iter().enumerate() {
+            let compared = &program[5 + place];
+            assert_eq!((compared.k, compared.jf), (call, 0));
+            assert_eq!(5 + place + 1 + usize::from(compared.jt), refusal);
+        }
     }
 }

@@ -163,7 +163,7 @@ pub(super) fn build(
     let Some(table) = table else {
         return Ok(SandboxRules::default());
     };
-    let checker = Checker { text };
+    let checker = SandboxChecker { text };
     let line = line_of(text, table.span().start);
     let table = table.into_inner();
     let managers = checker.patterns("managers", &table.managers)?;
@@ -193,11 +193,11 @@ pub(super) fn build(
     })
 }
 
-struct Checker<'a> {
+struct SandboxChecker<'a> {
     text: &'a str,
 }
 
-impl Checker<'_> {
+impl SandboxChecker<'_> {
     fn error<T>(&self, place: &Spanned<T>, problem: AuthorizationProblem) -> AuthorizationError {
         AuthorizationError {
             line: Some(line_of(self.text, place.span().start)),
