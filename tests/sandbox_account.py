@@ -136,6 +136,22 @@ def reopened(here: JobNode, port: int) -> str:
     return "no listener"
 
 
+JOINING = """
+import exoskel.links, threading
+here, ready, found = exoskel.links.init(), threading.Event(), []
+@here.process.handler
+def rank():
+    return here.rank
+@here.process.handler
+def asked():
+    return ready.wait(60) and found[0]
+other = here.peers[1 - here.rank]
+found.append(other.request("rank").result(timeout=60))
+ready.set()
+threading.Event().wait()
+"""
+
+
 def functions(folder: Path) -> dict[str, Any]:
     """Run functions in sandboxes; return what they have returned."""
     listening = socket.socket(socket.AF_UNIX)
@@ -145,6 +161,8 @@ def functions(folder: Path) -> dict[str, Any]:
         limited = ex.Sandbox(memory="4 GiB", processes=64)
         computed = job.start(multiplied, 2, arguments=[100], sandbox=limited).values(60)
         ring = job.start(greeted, 3, sandbox=ex.Sandbox()).values(60)
+        started = job.start([sys.executable, "-c", JOINING], 2, threads=2, sandbox=ex.Sandbox())
+        joined = [one.request("asked").result(timeout=60) for one in started.result(60)]
         alone = job.start(refused, 2, sandbox=ex.Sandbox(network="none")).values(60)
         arguments = [str(folder / "stream")]
         asked = job.start(dialled, 1, arguments=arguments, sandbox=ex.Sandbox()).values(60)
@@ -163,6 +181,7 @@ def functions(folder: Path) -> dict[str, Any]:
         ]
     return {
         "reconnected": reconnected,
+        "joined": joined,
         "computed": computed,
         "ring": ring,
         "alone": alone,

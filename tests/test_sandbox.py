@@ -167,6 +167,10 @@ def test_an_agent_takes_no_address_of_its_own_host_from_another_one(
     assert is_of_network(address) is leads
 
 
+def test_programs_in_sandboxes_join_their_job(returned: dict[str, Any]) -> None:
+    assert returned["joined"] == [1, 0]
+
+
 def test_a_listener_that_is_shut_down_connects_to_nobody(returned: dict[str, Any]) -> None:
     """Without a sandbox, its first bytes would."""
     assert returned["reconnected"] == ["refused", "connected"]

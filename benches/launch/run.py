@@ -66,7 +66,13 @@ def in_sandboxes(bench: Bench, count: int) -> Row:
     def lane(name: str) -> list[float]:
         return lines([sys.executable, Path(__file__).with_name("sandboxes.py"), name, count])
 
-    names = ["free", "sandboxed", *(["bwrap"] if shutil.which("bwrap") else [])]
+    names = [
+        "free",
+        "sandboxed",
+        "free function",
+        "sandboxed function",
+        *(["bwrap"] if shutil.which("bwrap") else []),
+    ]
     lanes: dict[str, Lane] = {name: partial(lane, name) for name in names}
     return bench.row(f"{count} programs", lanes, unit="s", first=0, keys={"count": count})
 
@@ -92,6 +98,12 @@ def goals(row: Row, sandboxes: Row) -> list[Goal]:
         Goal(
             "a program in a sandbox / without",
             over("sandboxed", "free", sandboxes),
+            1.2,
+            is_least=False,
+        ),
+        Goal(
+            "a function in a sandbox / without",
+            over("sandboxed function", "free function", sandboxes),
             1.2,
             is_least=False,
         ),

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
     from .link_places import BoundBefore
 
-__all__ = ["SANDBOX", "bound", "confine"]
+__all__ = ["SANDBOX", "confine", "take_sockets"]
 
 # In the environment of a process in a sandbox: to whom it may connect.
 SANDBOX = "EXOSKEL_SANDBOX"
+# And of one that may make no socket: those that were made for it.
+SOCKETS = "EXOSKEL_SANDBOX_SOCKETS"
 # What programs find there on any Linux, and no secret: programs, libraries, how names are looked up.
 _SYSTEM = (
     "/bin",
@@ -96,8 +98,10 @@ def confine(
     write = [folder, *sandbox["write"]]
     if not runs:
         _check_python(read, write)
-        if not has_network:
-            _listen(sandbox["listen"], DIAL_FD if sandbox["network"] == "links" else None)
+    if not has_network:
+        _listen(sandbox["listen"], DIAL_FD if sandbox["network"] == "links" else None)
+    if runs and bound is not None:
+        _leave_sockets(bound)
     held = _core.confine(
         {
             "read": read,
@@ -146,6 +150,33 @@ def _check_python(read: Sequence[str], write: Sequence[str]) -> None:
             raise OSError(
                 f"its sandbox contradicts itself: it is to run a function of Python, and may not read {folder}, where Python is; add it to `read`"
             )
+
+
+def _leave_sockets(own: BoundBefore) -> None:
+    """Leave the sockets to the program, which may join its job."""
+    descriptors = [listener.fileno() for listener in own.listeners]
+    for descriptor in [*descriptors, *([] if own.dial_fd is None else [own.dial_fd])]:
+        os.set_inheritable(descriptor, True)
+    told = {"listen": descriptors, "reached_by": own.reached_by, "dial_fd": own.dial_fd}
+    os.environ[SOCKETS] = json.dumps(told)
+
+
+def take_sockets() -> BoundBefore | None:
+    """Return what was made for this process's node before it was confined; nothing outside of a sandbox."""
+    global bound
+    told = os.environ.get(SOCKETS)
+    if bound is None and told is not None:
+        from . import link_places
+
+        said = json.loads(told)
+        listeners = []
+        for descriptor in said["listen"]:
+            os.set_inheritable(descriptor, False)
+            listeners.append(_core.Listener.inherited(descriptor))
+        if said["dial_fd"] is not None:
+            os.set_inheritable(said["dial_fd"], False)
+        bound = link_places.BoundBefore(listeners, said["reached_by"], said["dial_fd"])
+    return bound
 
 
 def _places() -> list[str]:

@@ -180,7 +180,7 @@ class JobNode(links.Node):
     ) -> None:
         super().__init__(
             credential,
-            listen=confining.bound or told["listen"],
+            listen=confining.take_sockets() or told["listen"],
             live=False,
             patience=told["patience"],
         )

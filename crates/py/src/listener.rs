@@ -1,6 +1,6 @@
 //! Where a worker listens, held by its supervisor.
 
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 
 use exoskel_net::address::Address;
@@ -22,6 +22,21 @@ impl Listener {
     #[new]
     fn new(py: Python<'_>, address: &str) -> PyResult<Self> {
         let listening = bind(py, address)?;
+        Ok(Self {
+            listening: Mutex::new(Some(listening)),
+        })
+    }
+
+    /// One that this process has inherited.
+    #[staticmethod]
+    fn inherited(descriptor: RawFd) -> PyResult<Self> {
+        if descriptor < 0 {
+            let text = format!("got the descriptor {descriptor}, expected one that is open");
+            return Err(PyValueError::new_err(text));
+        }
+        // SAFETY: whoever has started this process has left it for this, and said its number.
+        let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        let listening = Listening::inherited(descriptor)?;
         Ok(Self {
             listening: Mutex::new(Some(listening)),
         })
