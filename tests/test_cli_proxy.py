@@ -155,6 +155,7 @@ def test_the_policy_explains_what_somebody_may_do(
     assert said[0] == f"submit by {answer['identity']}: denied"
     assert said[1] == "  decided by: no rule, and what nothing allows is denied"
     assert said[3] == "  local account: guest"
+    assert "as people and hosts of a grid are, unless [sandbox] free names them: reads" in said[4]
 
     assert run(*words("independent_below_attributes", "read"))[1]["allowed"] is False
     banned.write_text(f'"{answer["identity"]}"\n')

@@ -580,7 +580,7 @@ def test_wrong_usage_exits_with_2(
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("fault", ["role", "time", "policy"])
+@pytest.mark.parametrize("fault", ["role", "time", "policy", "sandbox"])
 def test_a_worker_judges_its_files_before_it_listens(fault: str, tmp_path: Path) -> None:
     """It says what is wrong once, however many slots it has, and nobody is told that it listens."""
     site = Site(tmp_path)
@@ -591,6 +591,9 @@ def test_a_worker_judges_its_files_before_it_listens(fault: str, tmp_path: Path)
     elif fault == "policy":
         credential = site.issue("worker", "lab1")
         policy = "[deny]\nban_list = 'none.txt'\n"
+    elif fault == "sandbox":
+        credential = site.issue("worker", "lab1")
+        policy = "[sandbox]\nmanagers = ['*']\n"
     (tmp_path / "policy.toml").write_text(policy)
     # A second or so.
     assert eventually(lambda: fault != "time" or is_over(credential))
@@ -603,8 +606,9 @@ def test_a_worker_judges_its_files_before_it_listens(fault: str, tmp_path: Path)
     assert done.stderr.endswith("\n")
     assert line.startswith("exoskel: error: ")
     expected = {"role": "worker", "time": "expired", "policy": "none.txt"}
+    expected["sandbox"] = "line 1: a worker can't hold managers to [sandbox] yet"
     assert expected[fault] in line
-    assert fault == "policy" or str(credential) in line
+    assert fault in ("policy", "sandbox") or str(credential) in line
 
 
 def is_over(credential: Path) -> bool:

@@ -196,3 +196,41 @@ def test_what_is_launched_needs_no_place_and_no_credential(options: dict[str, An
 def test_what_is_no_launcher_is_refused() -> None:
     with pytest.raises(TypeError, match="got launch='lab1', expected a launcher"):
         ex.Manager(abs, ex.ParDegree(1), launch="lab1")  # type: ignore[arg-type]  # what is tested
+
+
+def read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except PermissionError:
+        return "refused"
+
+
+def test_slots_are_held_to_a_sandbox(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("word")
+    with ex.Manager(
+        read, ex.ParDegree(2), launch=ex.Local(), sandbox=ex.Sandbox(network="none")
+    ) as manager:
+        assert set(manager.map([str(secret)] * 10)) == {"refused"}
+    with ex.Manager(
+        read, ex.ParDegree(1), launch=ex.Local(), sandbox=ex.Sandbox(read=["/"])
+    ) as manager:
+        assert list(manager.map([str(secret)])) == ["word"]
+
+
+def test_slots_in_a_sandbox_talk_to_each_other_and_share() -> None:
+    numbers = ex.Shared(list(range(100_000)))
+
+    def last(number: int) -> int:
+        return numbers.value[number]
+
+    options: Any = {"launch": ex.Local(), "sandbox": ex.Sandbox(), "transport": "shared memory"}
+    with ex.Manager(exchange, ex.ParDegree(3), **options) as manager:
+        assert len(list(manager.map(range(3)))) == 3
+    with ex.Manager(last, ex.ParDegree(2), **options) as manager:
+        assert list(manager.map([99_999, 0])) == [99_999, 0]
+
+
+def test_a_sandbox_is_for_launched_slots() -> None:
+    with pytest.raises(TypeError, match="got sandbox= without launch="):
+        ex.Manager(abs, ex.ParDegree(1), sandbox=ex.Sandbox())

@@ -20,6 +20,7 @@ EMPTY_NAMES = {"common", "helper", "helpers", "misc", "shared", "tools", "util",
 # Who may know whom: the layers of ARCHITECTURE.md. Everything that is not named here is forbidden.
 ARROWS = {
     "identity": set(),
+    "confinement": set(),
     "data": set(),
     "link": {"identity"},
     "flow": set(),
@@ -49,6 +50,7 @@ ARROWS = {
     # Its tests start a keeper; the library itself has neither tokio nor TLS.
     "c": {"redist", "transfer", "member", "net"},
     "py": {
+        "confinement",
         "data",
         "redist",
         "transfer",

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from .pool import Pool
     from .redistribution import Indices, Layout, PlannedMessage, RedistributionPlan, plan
     from .results import register_result_type
+    from .sandbox import Sandbox
     from .shared_contents import Shared
     from .skeletons import Farm, ParDegree, Pipeline, Seq, Skeleton
     from .slurm_launcher import Slurm
@@ -103,6 +104,7 @@ __all__ = [
     "RefusedError",
     "RemoteTraceback",
     "ResultRejectedError",
+    "Sandbox",
     "Seq",
     "Shared",
     "SharedArray",
@@ -145,6 +147,7 @@ _HOMES = {
     "Processes": "job_processes",
     "RedistributionPlan": "redistribution",
     "RemoteTraceback": "errors",
+    "Sandbox": "sandbox",
     "Seq": "skeletons",
     "Shared": "shared_contents",
     "SharedArray": "member",

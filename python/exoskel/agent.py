@@ -25,12 +25,14 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from . import __version__, _core, links
 from .errors import LinkError
+from .job_dialling import ConnectionMaker, is_of_network
 from .joining import Joining
 from .process_zygote import AGENT, RANK, SIZE, ProcessEnd, ProcessStart, ProcessZygote
 
@@ -56,7 +58,7 @@ _KEY_BYTES, _NOT_COMPRESSED = 65, 4
 _LENGTH = struct.Struct("!I")
 _READ_BYTES = 64 << 10
 # What a process of a job imports, whatever it does.
-_PRELOADED = ("by_value", "job_process", "job_slot", "options", "script")
+_PRELOADED = ("by_value", "confining", "job_process", "job_slot", "options", "script")
 # How long processes may take to end in order, when the job ends.
 _GRACE_SECONDS = 2.0
 # What a process of a detached job learns of siblings that weren't there in time.
@@ -71,6 +73,8 @@ class _Group:
     def __init__(self) -> None:
         self.siblings: list[tuple[str | None, str]] | None = None
         self.asked: list[tuple[_Process, int]] = []
+        # Where they listen, for those that can't connect themselves.
+        self.places: set[str] = set()
 
 
 class _Process:
@@ -89,6 +93,10 @@ class _Process:
         self.told = told
         self.group = group
         self.context = context
+        # Over it, one in a sandbox asks for connections.
+        self.connecting: ConnectionMaker | None = None
+        # What holds it, in a sandbox, as it has said before it has run anything.
+        self.confined: list[str] | None = None
         # None when it has been read to its end.
         self.error_pipe = error_pipe
         # Of one that the zygote has not started.
@@ -140,7 +148,7 @@ class Agent:
         self._woken.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(zygote.control, selectors.EVENT_READ, self._serve_zygote)
-        self._unsent: deque[tuple[ProcessStart, socket.socket, int]] = deque()
+        self._unsent: deque[tuple[ProcessStart, socket.socket, int, socket.socket | None]] = deque()
         self._selector.register(self._woken, selectors.EVENT_READ, self._do_asked)
         self._joining = Joining(self._selector, self._arrived)
         # Its channel has ended.
@@ -289,6 +297,7 @@ class Agent:
         what : dict
             ``words``: the program and its arguments, none for a function. ``directory``: where they begin, or None. ``environment``: what
             they have in it besides that of the agent. ``joined``: the numbers of the processes that the program starts itself, by ranks.
+            ``sandbox``: what they may use, or None.
         told : dict
             What the processes learn besides, when they join.
         """
@@ -312,7 +321,21 @@ class Agent:
                 continue
             said = {RANK: str(rank), SIZE: str(told["size"]), **what["environment"]}
             start = ProcessStart(number, words, directory, said)
-            self._start(start, self._told(number, rank, told), self._group(group))
+            told_each, its = self._told(number, rank, told), self._group(group)
+            its.places.add(told_each["listen"][0])
+            if what.get("sandbox") is not None:
+                start = self._in_sandbox(start, what["sandbox"], told_each["listen"])
+                told_each["network"] = what["sandbox"]["network"]
+            self._start(start, told_each, its)
+
+    def _in_sandbox(
+        self, start: ProcessStart, sandbox: dict[str, Any], listen: list[str]
+    ) -> ProcessStart:
+        """Give a process a folder of its own, where it begins unless it was to begin elsewhere."""
+        folder = self._folder / f"own-{start.number}"
+        folder.mkdir(mode=0o700)
+        told = {**sandbox, "folder": str(folder), "listen": listen}
+        return replace(start, directory=start.directory or str(folder), sandbox=told)
 
     def invite(self, group: int, number: int, told: dict[str, Any], word: str) -> str:
         """Let one process in that runs already, and says a word. Return where."""
@@ -352,9 +375,15 @@ class Agent:
     def _has_gone(self, process: _Process, _events: int) -> None:
         self._ended(process, None, "only what has started it knows its exit code")
 
-    def siblings(self, group: int, siblings: list[tuple[str | None, str]]) -> None:
-        """Take the startpoints of processes that were started together, by ranks, or why one has none; again, when others are in the place of some."""
+    def siblings(
+        self, group: int, siblings: list[tuple[str | None, str]], places: list[str]
+    ) -> None:
+        """Take the startpoints of processes that were started together, by ranks, or why one has none; and where those in sandboxes listen.
+
+        That is said again when others are in the place of some.
+        """
         known = self._group(group)
+        known.places.update(filter(is_of_network, places))
         before, known.siblings = known.siblings, siblings
         if before is not None:
             self._tell_changes(known, before)
@@ -391,6 +420,11 @@ class Agent:
                 made.callback(context.close)
                 made.callback(ours.close)
                 errors, writer = os.pipe2(os.O_CLOEXEC)
+                made.callback(os.close, errors)
+                made.callback(os.close, writer)
+                dial = asking = None
+                if told.get("network") == "links":
+                    dial, asking = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             except OSError as error:
                 self._tell_end(what.number, None, error.strerror or str(error))
                 return
@@ -400,15 +434,17 @@ class Agent:
         ours.setblocking(False)
         self._selector.register(errors, _READ, partial(self._read_errors, process))
         self._selector.register(ours, _READ, partial(self._serve_process, process))
-        self._unsent.append((what, context, writer))
+        if dial is not None:
+            process.connecting = ConnectionMaker(dial, group.places, self._selector)
+        self._unsent.append((what, context, writer, asking))
         self._send_starts()
 
     def _send_starts(self) -> None:
         """Hand on what is to be started, as far as the zygote takes it: it may be waiting to tell of what it has started."""
         while self._unsent:
-            what, context, writer = self._unsent[0]
+            what, context, writer, asking = self._unsent[0]
             try:
-                self._zygote.start(what, context, writer)
+                self._zygote.start(what, context, writer, asking)
             except BlockingIOError:
                 break
             except OSError as error:
@@ -416,6 +452,8 @@ class Agent:
             self._unsent.popleft()
             context.close()
             os.close(writer)
+            if asking is not None:
+                asking.close()
         with contextlib.suppress(KeyError):
             events = _READ | _WRITE if self._unsent else _READ
             self._selector.modify(self._zygote.control, events, self._serve_zygote)
@@ -488,7 +526,11 @@ class Agent:
                 self._selector.unregister(process.context)
 
     def _take_word(self, process: _Process, word: dict[str, Any]) -> None:
-        if "key" in word and process.key is None:
+        if "confined" in word and "network" in process.told and process.confined is None:
+            process.confined = [str(one) for one in word["confined"]]
+            places = [str(one) for one in word["places"] if is_of_network(str(one))]
+            self._creator.post("confined", process.number, process.confined, places)
+        elif "key" in word and process.key is None:
             key = base64.b64decode(word["key"])
             if len(key) != _KEY_BYTES or key[0] != _NOT_COMPRESSED:
                 raise ValueError("no key")
@@ -584,6 +626,8 @@ class Agent:
         if process.pidfd is not None:
             self._selector.unregister(process.pidfd)
             os.close(process.pidfd)
+        if process.connecting is not None:
+            process.connecting.close()
 
     def _ended(self, process: _Process, end: ProcessEnd | None, text: str) -> None:
         self._forget(process)

@@ -14,6 +14,7 @@ from .errors import LinkError
 from .job_state import AGENT_SECONDS, PROCESSES_MAX, Group, JobState
 from .launchers import Launcher, Local, Ssh
 from .link_waiting import bounded_seconds
+from .sandbox import Sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -89,6 +90,7 @@ class Job:
         threads: int = 1,
         cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
+        sandbox: Sandbox | None = None,
     ) -> Processes:
         """Start processes, by one request for each host.
 
@@ -107,9 +109,11 @@ class Job:
         threads : int
             How many calls each process handles at the same time. A handler that waits for what another one does needs more than one.
         cwd : path, optional
-            Where the processes begin; where this process is, if not given.
+            Where the processes begin. If not given: where this process is; those in a sandbox in folders of their own.
         env : mapping, optional
-            What they have in their environment besides that of this process.
+            What they have in their environment besides that of their agent. In a sandbox, they have little of that.
+        sandbox : Sandbox, optional
+            What they may use; all that the account may, if not given. A process that its host can't hold to it doesn't run.
 
         Returns
         -------
@@ -125,10 +129,19 @@ class Job:
         _check_threads(threads)
         words, contents, program = _to_be_run(what, arguments)
         environment = {str(name): str(value) for name, value in (env or {}).items()}
-        directory = os.fspath(cwd) if cwd is not None else os.getcwd()
+        if sandbox is not None and not isinstance(sandbox, Sandbox):
+            raise TypeError(f"got sandbox={sandbox!r}, expected an exoskel.Sandbox")
+        directory = os.fspath(cwd) if cwd is not None else None
+        if directory is None and sandbox is None:
+            directory = os.getcwd()
         if joined is not None:
             _check_joined(joined, count, words)
-        start = {"words": words, "directory": directory, "environment": environment}
+        start = {
+            "words": words,
+            "directory": directory,
+            "environment": environment,
+            "sandbox": None if sandbox is None else sandbox.told(),
+        }
         group = Group(program, start, {"contents": contents, "threads": threads})
         if joined is not None:
             return self._state.start_joined(group, joined)

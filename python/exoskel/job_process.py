@@ -21,7 +21,7 @@ import traceback
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from . import _core, links
+from . import _core, confining, links
 from .errors import LinkError, ProcessEndedError
 from .joining import join_agent, join_by_invitation
 from .link_arguments import as_startpoint
@@ -212,8 +212,12 @@ class JobNode(links.Node):
     def __init__(self, joined: JoinedProcess) -> None:
         told = joined.told
         super().__init__(
-            joined.credential(), listen=told["listen"], live=False, patience=told["patience"]
+            joined.credential(),
+            listen=confining.take_sockets() or told["listen"],
+            live=False,
+            patience=told["patience"],
         )
+        self._network = told.get("network")
         self.rank, self.size = told["rank"], told["size"]
         self.process = self.endpoint(ENDPOINT, threads=told["threads"])
         self._context = joined.context
@@ -235,6 +239,10 @@ class JobNode(links.Node):
         return self._siblings
 
     def _startpoint_of(self, rank: int) -> str:
+        if self._network == "none":
+            raise LinkError(
+                'the sandbox of this process has network="none": it connects to no sibling; start it with network="links"'
+            )
         asked = self._context.startpoint_of(rank)
         try:
             return asked.result(_WARNING_SECONDS)

@@ -210,6 +210,8 @@ class Record:
     seconds: float = 0.0
     memory_bytes: int = 0
     stderr: str = ""
+    sandbox: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int | None:

@@ -8,14 +8,14 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Any
 
-from . import _core, inner_threads, shared_source, slot
+from . import _core, confining, inner_threads, shared_source, slot
 from .hosts import UnixAddress, parse_address_alone
 from .worker_log import WorkerLog
 
 if TYPE_CHECKING:
     from .job_process import JoinedProcess
 
-__all__ = ["WORKER", "serve"]
+__all__ = ["WORKER", "connected", "serve"]
 
 # Which of its certificates is for the manager.
 WORKER = 1
@@ -28,8 +28,14 @@ class _Loader(slot.Loader):
         """Say nothing: who has started this slot is the one whom it serves."""
 
 
-def _dialled(manager: str) -> socket.socket:
-    """Return a connection to the manager."""
+def connected(manager: str) -> int:
+    """Connect to a manager, and return the descriptor.
+
+    Parameters
+    ----------
+    manager : str
+        Where it listens.
+    """
     place = parse_address_alone(manager)
     if isinstance(place, UnixAddress):
         connection = socket.socket(socket.AF_UNIX)
@@ -39,7 +45,7 @@ def _dialled(manager: str) -> socket.socket:
         connection = socket.create_connection((host, place.port), _DIAL_SECONDS)
         connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connection
+    return connection.detach()
 
 
 def serve(joined: JoinedProcess, told: dict[str, Any]) -> int:
@@ -63,7 +69,9 @@ def serve(joined: JoinedProcess, told: dict[str, Any]) -> int:
     atexit.register(slot.end_descendants, os.getpid())
     log = WorkerLog()
     try:
-        connection = _dialled(told["manager"])
+        connection = confining.dialled
+        if connection is None:
+            connection = connected(told["manager"])
         _core.serve_slot(
             _Loader("worker", log),
             told["options"],
@@ -71,7 +79,7 @@ def serve(joined: JoinedProcess, told: dict[str, Any]) -> int:
                 "connection_fd": None,
                 "listen_fd": None,
                 "join": None,
-                "dialled_fd": connection.detach(),
+                "dialled_fd": connection,
                 "manager_name": told["manager_name"],
                 "turns_fd": None,
                 "credential_fd": None,

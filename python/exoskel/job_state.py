@@ -165,7 +165,14 @@ class JobState:
             patience=self._patience,
         )
         agents = node.endpoint("job", threads=4)
-        for handler in (self.agent, self.sign, self.here, self.returned, self.ended):
+        for handler in (
+            self.agent,
+            self.sign,
+            self.here,
+            self.returned,
+            self.confined,
+            self.ended,
+        ):
             agents.handler(handler)
         self._for_agents = agents.startpoint(to="*").text()
         return node
@@ -423,6 +430,11 @@ class JobState:
             record.future.set_result(Process(self, record))
         self._tell_siblings({record.group.number: record.group for record, _ in there}.values())
 
+    def confined(self, call: links.Call, number: int, held: list[str], places: list[str]) -> None:
+        """Take in what holds a process, and where it listens on a network, before it has run anything."""
+        record = self._own_record(call, number)
+        record.sandbox, record.places = tuple(map(str, held)), tuple(map(str, places))
+
     def returned(self, call: links.Call, numbers: list[int]) -> None:
         """Take in that the functions of processes have returned."""
         records = [self._own_record(call, number) for number in numbers]
@@ -451,9 +463,10 @@ class JobState:
                     [one.startpoint, "" if one.startpoint else ended_text(one)]
                     for one in group.records
                 ]
+                places = [place for one in group.records for place in one.places]
                 for agent in {one.agent.number: one.agent for one in group.records}.values():
                     if agent.binding is not None and not agent.is_lost and not self._is_over:
-                        agent.binding.post("siblings", group.number, found)
+                        agent.binding.post("siblings", group.number, found, places)
 
     def _end(
         self, record: Record, code: int | None, seconds: float, memory_bytes: int, text: str
@@ -549,6 +562,7 @@ class JobState:
                         record.seconds,
                         record.memory_bytes,
                         record.stderr,
+                        record.sandbox,
                     )
                     for record in self._records.values()
                 )

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 __all__ = ["JobSummary", "ProcessSummary"]
 
+# So many processes are named.
+_NAMED_MAX = 8
+
 
 @dataclass(frozen=True)
 class ProcessSummary:
@@ -25,6 +28,8 @@ class ProcessSummary:
     memory_bytes: int
     #: The end of what it has written to its standard error, and why it could not be started.
     stderr: str
+    #: What holds it, as it has found when it was confined; nothing without a sandbox.
+    sandbox: tuple[str, ...] = ()
 
     @property
     def state(self) -> str:
@@ -60,7 +65,18 @@ class JobSummary:
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
             for row in rows
         ]
+        held: dict[tuple[str, ...], list[str]] = {}
+        for one in self.processes:
+            if one.sandbox:
+                held.setdefault(one.sandbox, []).append(str(one.number))
+        lines += [f"held to {', '.join(what)}: {_some(who)}" for what, who in held.items()]
         for one in self.processes:
             if one.has_ended and one.exit_code != 0 and one.stderr:
                 lines += [f"process {one.number}:", *one.stderr.splitlines()[-10:]]
         return "\n".join(lines)
+
+
+def _some(numbers: list[str]) -> str:
+    named = ", ".join(numbers[:_NAMED_MAX])
+    more = len(numbers) - _NAMED_MAX
+    return f"process {named}" + (f" and {more} more" if more > 0 else "")

@@ -132,11 +132,14 @@ class LaunchedSlots:
             "options": of_children(options),
         }
         contents = pickle.dumps((sys.prefix, sys.path, True, pickle.dumps(told)))
-        # Other hosts have other directories.
-        directory = None if self._launcher.has_network else os.getcwd()
+        sandbox = options["sandbox"]
+        confined = None if sandbox is None else {**sandbox.told(), "manager": written}
+        # Other hosts have other directories, and a sandbox has its own.
+        has_ours = not self._launcher.has_network and sandbox is None
+        directory = os.getcwd() if has_ours else None
         group = Group(
             "slot",
-            {"words": [], "directory": directory, "environment": {}},
+            {"words": [], "directory": directory, "environment": {}, "sandbox": confined},
             {"contents": contents, "threads": 1},
             ("peer", "worker"),
             self._on_end,

@@ -7,8 +7,10 @@ import re
 import shlex
 import socket
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
+from . import _core
 from .hosts import HostAddress, UnixAddress, parse_address
 from .link_arguments import checked_text, several
 
@@ -28,6 +30,17 @@ _EVERY_ADDRESS = {
 # Not a variable of a shell.
 _PLACEHOLDER = re.compile(r"(?<!\$)\{\w+\}")
 _PLACEHOLDERS = ("{host}", "{port}")
+
+
+@dataclass(frozen=True)
+class BoundBefore:
+    """What a node has that must make no socket itself any more."""
+
+    listeners: Sequence[_core.Listener]
+    #: As `reached_by` returns it.
+    reached_by: Mapping[str, str]
+    #: The descriptor of a socket to who connects for the node; it connects nowhere without one.
+    dial_fd: int | None
 
 
 def listening(listen: str | Iterable[str]) -> list[HostAddress | UnixAddress]:

@@ -36,7 +36,7 @@ from .link_endpoints import Protection as Protection
 from .link_failures import WarningLog, log_warnings, with_reason
 from .link_groups import Group, GroupError, GroupReply
 from .link_own_calls import waits_for
-from .link_places import Command, commands, dialled, listening, reached_by
+from .link_places import BoundBefore, Command, commands, dialled, listening, reached_by
 from .link_regions import OfferedRegion, Region
 from .link_streams import Stream
 from .link_waiting import (
@@ -479,7 +479,7 @@ class Node:
         credential: "str | os.PathLike[str] | _core.ProcessCredential",
         *,
         policy: str | os.PathLike[str] | None = None,
-        listen: str | Iterable[str] = (),
+        listen: str | Iterable[str] | BoundBefore = (),
         gateways: str | Iterable[str] = (),
         hints: str | Iterable[str] = (),
         via: Command | Mapping[str, Command] = (),
@@ -494,13 +494,15 @@ class Node:
             raise ValueError(f"got threads={threads}, expected 0 or 1")
         of_job = credential if isinstance(credential, _core.ProcessCredential) else None
         told = _options({"credential": None if of_job else credential, "policy": policy, **more})
-        addresses = listening(listen)
+        bound = listen if isinstance(listen, BoundBefore) else None
+        addresses = [] if isinstance(listen, BoundBefore) else listening(listen)
+        reached = bound.reached_by if bound else reached_by(addresses)
         told_hints = dialled("hints", hints)
         start = {
-            "listen": [str(address) for address in addresses],
+            "listen": bound.listeners if bound else [str(address) for address in addresses],
             "gateways": several("gateways", gateways),
             "hints": told_hints,
-            "reached_by": {} if told_hints else reached_by(addresses),
+            "reached_by": {} if told_hints else reached,
             "via": [*commands(via), *(_core.site_commands(site) if site else [])],
             "status": _status_path() if checked_flag("live", live) else None,
             "connect_timeout": bounded_seconds(
@@ -511,6 +513,7 @@ class Node:
             "python": f"{sys.version_info.major}.{sys.version_info.minor}",
             "credential": of_job,
             "has_thread": threads == 1,
+            "dial_fd": bound.dial_fd if bound else None,
         }
         self._site = site
         self._node = _core.LinkNode(told, start)

@@ -297,6 +297,10 @@ def start(slots: int, functions: list[bytes], options: Mapping[str, Any]) -> "_c
         The driver's handle.
     """
     if options["launch"] is None:
+        if options["sandbox"] is not None:
+            raise TypeError(
+                "got sandbox= without launch=, expected both, as in launch=exoskel.Local(): the manager's own children have none"
+            )
         return _started(slots, functions, options, None)
     from .launched_slots import LaunchedSlots, proven
 
@@ -345,6 +349,7 @@ def _started(
     own = (
         "workers",
         "launch",
+        "sandbox",
         "wait",
         "on_capacity",
         "timeout",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import argparse
 
     from .launchers import Launcher
+    from .sandbox import Sandbox
     from .status import Status
 
 __all__ = [
@@ -132,6 +133,14 @@ def _launcher(name: str, value: Any) -> Any:
         raise TypeError(
             f'got {name}={value!r}, expected a launcher, such as exoskel.Ssh(["lab1", "lab2"])'
         )
+    return value
+
+
+def _sandbox(name: str, value: Any) -> Any:
+    from .sandbox import Sandbox
+
+    if not isinstance(value, Sandbox):
+        raise TypeError(f"got {name}={value!r}, expected an exoskel.Sandbox")
     return value
 
 
@@ -393,6 +402,15 @@ class ManagerOptions(NodeOptions, total=False):
             "Local, Ssh or another launcher, optional",
             "Starts the slots, on hosts where nothing has been prepared: `Ssh` needs nothing there but Exoskel. They are processes of a job of "
             "the manager's own (`Job`), so they need no credential, and their tasks can talk to each other (`exoskel.links.here`).",
+        ),
+    ]
+    sandbox: Annotated[
+        "Sandbox | None",
+        Option(
+            None,
+            _sandbox,
+            "Sandbox, optional",
+            "What slots that are launched may use of their hosts: files, network, memory. They are held to it before they run a function.",
         ),
     ]
     on_capacity: Annotated[

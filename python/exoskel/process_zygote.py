@@ -8,6 +8,7 @@ never by arguments or environment.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import os
 import pickle
@@ -25,10 +26,12 @@ from . import _core
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
 
 __all__ = [
     "AGENT",
     "CONTEXT",
+    "DIAL_FD",
     "RANK",
     "SIZE",
     "ProcessEnd",
@@ -45,6 +48,8 @@ AGENT = "EXOSKEL_AGENT"
 RANK, SIZE = "EXOSKEL_RANK", "EXOSKEL_SIZE"
 # Where a process has that socket; 0, 1 and 2 are what programs expect there.
 _CONTEXT_FD = 3
+# Where one that may not connect itself has the socket over which its agent does.
+DIAL_FD = 4
 # Longer than the arguments and the environment of any process that this is for; the kernel's limit of arguments is 2 MiB.
 _MESSAGE_BYTES_MAX = 1 << 20
 # What a shell says of a program that can't be executed, and of one that isn't there.
@@ -59,6 +64,8 @@ class ProcessStart:
     words: tuple[str, ...] = ()
     directory: str | None = None
     environment: Mapping[str, str] | None = None
+    # What it may use, as `confining.confine` takes it; all that the account may, if there is none.
+    sandbox: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -106,7 +113,13 @@ class ProcessZygote:
             _serve(theirs, soft)
         theirs.close()
 
-    def start(self, what: ProcessStart, context: socket.socket, errors: int) -> None:
+    def start(
+        self,
+        what: ProcessStart,
+        context: socket.socket,
+        errors: int,
+        dial: socket.socket | None = None,
+    ) -> None:
         """Have a process started, unless that would wait (``BlockingIOError``). `received` tells what becomes of it.
 
         Parameters
@@ -117,8 +130,12 @@ class ProcessZygote:
             What it inherits to learn who it is.
         errors : int
             The descriptor of its standard error.
+        dial : socket.socket, optional
+            What it inherits to have connections made for it.
         """
         descriptors = [context.fileno(), errors]
+        if dial is not None:
+            descriptors.append(dial.fileno())
         socket.send_fds(self.control, [pickle.dumps(what)], descriptors, socket.MSG_DONTWAIT)
 
     def received(self) -> Started | ProcessEnd | None:
@@ -188,7 +205,7 @@ class _Zygote:
                 self._reap()
             if self._control.fileno() in ready:
                 try:
-                    message, descriptors, *_ = socket.recv_fds(self._control, _MESSAGE_BYTES_MAX, 2)
+                    message, descriptors, *_ = socket.recv_fds(self._control, _MESSAGE_BYTES_MAX, 3)
                 except ConnectionResetError:
                     # It has gone without reading all that was said to it.
                     message = b""
@@ -215,7 +232,9 @@ class _Zygote:
         self._say(answer)
         return True
 
-    def _prepare(self, what: ProcessStart, inherited: int, errors: int) -> None:
+    def _prepare(
+        self, what: ProcessStart, inherited: int, errors: int, dial: int | None = None
+    ) -> None:
         """Make this process one of a job; if it is a program, execute it."""
         zygote = os.getppid()
         # Its siblings are the zygote's.
@@ -224,13 +243,17 @@ class _Zygote:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.setsid()
-        # The socket first: its own number may be that of a standard stream's copy.
-        context = os.dup(inherited)
+        # The sockets first: their own numbers may be those that others get here.
+        context = fcntl.fcntl(inherited, fcntl.F_DUPFD, DIAL_FD + 1)
+        connecting = None if dial is None else fcntl.fcntl(dial, fcntl.F_DUPFD, DIAL_FD + 1)
         os.dup2(errors, 2)
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
         os.dup2(context, _CONTEXT_FD, inheritable=True)
-        os.closerange(_CONTEXT_FD + 1, os.sysconf("SC_OPEN_MAX"))
+        if connecting is not None:
+            os.dup2(connecting, DIAL_FD, inheritable=False)
+        first = _CONTEXT_FD + 1 if connecting is None else DIAL_FD + 1
+        os.closerange(first, os.sysconf("SC_OPEN_MAX"))
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (self._descriptors_max, hard))
         if not _core.follow_parent(zygote, f"exoskel process {what.number}", False):
@@ -252,6 +275,8 @@ class _Zygote:
                 os.chdir(what.directory)
             except OSError as error:
                 _leave(f"can't enter {what.directory}: {error.strerror}", _NOT_EXECUTABLE)
+        if what.sandbox is not None:
+            _confine(what, what.sandbox)
         if what.words:
             try:
                 os.execvp(what.words[0], what.words)
@@ -296,6 +321,18 @@ class _Zygote:
         for process in list(self._running):
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(process, 0)
+
+
+def _confine(what: ProcessStart, sandbox: Mapping[str, Any]) -> None:
+    from . import confining
+
+    context = socket.socket(fileno=os.dup(_CONTEXT_FD))
+    environment = {**(what.environment or {}), CONTEXT: str(_CONTEXT_FD)}
+    try:
+        with context:
+            confining.confine(sandbox, context, environment, what.words[0] if what.words else "")
+    except Exception as error:
+        _leave(f"can't be confined: {error}", _NOT_EXECUTABLE)
 
 
 def _leave(text: str, code: int) -> None:

@@ -15,6 +15,7 @@ mod name_pattern;
 mod pattern;
 mod rule;
 mod rule_changes;
+mod sandbox;
 mod site_lists;
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,7 @@ use self::admission::RoleLists;
 use self::bans::Bans;
 use self::facts::Facts;
 use self::rule::Rule;
+use self::sandbox::SandboxRules;
 use self::tunnel::TunnelRule;
 use crate::verified::VerifiedIdentity;
 
@@ -38,6 +40,7 @@ pub use self::name_pattern::PatternProblem;
 pub use self::pattern::IdentityPattern;
 pub use self::rule::RuleSource;
 pub use self::rule_changes::RuleChanges;
+pub use self::sandbox::{SandboxNetwork, SandboxTable, SandboxUse};
 
 /// Who may do what at one site.
 #[derive(Clone, Debug, Default)]
@@ -53,6 +56,7 @@ pub struct Authorization {
     mapped_by_file: AccountMap,
     ban_list: Option<String>,
     grid_mapfile: Option<String>,
+    sandbox: SandboxRules,
 }
 
 impl Authorization {
@@ -136,6 +140,19 @@ impl Authorization {
     fn tunnel_for(&self, facts: &Facts<'_>, node: &str) -> Decision {
         let (allow, deny) = (&self.allowed_tunnels, &self.denied_tunnels);
         tunnel::decide(allow, deny, &self.bans, facts, node)
+    }
+
+    /// What the code of somebody may use on this host, and why; nothing: all that the account may.
+    ///
+    /// # Security
+    /// The authorities of a grid vouch for everybody: whom only they know is confined unless a list says otherwise, also without a table.
+    pub fn sandbox_of(&self, who: &VerifiedIdentity) -> Option<(&SandboxUse, String)> {
+        self.sandbox.of(&Facts::of(who))
+    }
+
+    /// The line of the table `[sandbox]`, for those who can't hold anybody to it.
+    pub fn sandbox_line(&self) -> Option<usize> {
+        self.sandbox.line
     }
 
     /// Whether any rule allows a tunnel. Without one, a gateway connects nobody.

@@ -132,6 +132,7 @@ fn node(credential: Credential, listen: Vec<Listening>) -> Result<LinkNode, Fail
         hints: Vec::new(),
         patience: Duration::from_secs(60),
         via: Vec::new(),
+        dialler: None,
         status: None,
     })?)
 }

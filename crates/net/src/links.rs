@@ -8,6 +8,7 @@ mod audit;
 mod calls;
 mod compression;
 mod delivery;
+mod dialler;
 mod driver;
 mod fair_queue;
 mod intake;
@@ -49,6 +50,7 @@ use self::audit::AuditLines;
 use self::calls::Calls;
 use self::compression::Compressions;
 pub use self::compression::{Compression, ExpandedContents, ExpansionCheck, ExpansionError};
+pub use self::dialler::Dialler;
 use self::intake::Intake;
 pub use self::lookup::{LookupQuestion, PendingLookup};
 use self::peer_share::{PeerShare, PeerShares, UnreadLinks};
@@ -96,6 +98,8 @@ pub struct LinkNodeConfig {
     pub patience: Duration,
     /// Commands that lead to nodes: the first one that leads to a node is its way to every TCP address. Nothing of a peer chooses them.
     pub via: Vec<ViaCommand>,
+    /// Who connects in place of this process, which may not.
+    pub dialler: Option<Dialler>,
     /// Where programs of this account may ask how the node stands: a Unix socket in a folder of its own.
     pub status: Option<Listening>,
 }
@@ -154,6 +158,7 @@ pub(crate) struct LinkShared {
     terms: Mutex<NodeConfig>,
     via: Vec<ViaCommand>,
     commands: Arc<ViaCommands>,
+    dialler: Option<Dialler>,
     reloads: Reloads,
     can_reload: bool,
     /// The start, also of the machine's time.
@@ -261,6 +266,7 @@ impl LinkNode {
             hints,
             machine: Mutex::new(machine),
             via: config.via,
+            dialler: config.dialler,
             commands: Arc::default(),
             reloads: Reloads::default(),
             can_reload: config.renewal.is_some(),

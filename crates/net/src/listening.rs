@@ -4,10 +4,12 @@
 //! processes (and root's) can connect; one that a killed process left is replaced, one where somebody listens never is;
 //! and it goes when its [`Listening`] goes. Between processes that start at the same time a lock on the directory decides.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::net::ToSocketAddrs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -91,6 +93,30 @@ impl Listening {
             Address::Tcp(place) => Self::tcp(place),
             Address::Unix(path) => Self::unix(path),
         }
+    }
+
+    /// Takes over a socket that another program has had listen for this one. A Unix socket's file stays that one's.
+    ///
+    /// # Errors
+    /// When it is no listening socket, or one of another family.
+    pub fn inherited(descriptor: OwnedFd) -> io::Result<Self> {
+        if !rustix::net::sockopt::socket_acceptconn(&descriptor)? {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        let local = rustix::net::getsockname(&descriptor)?;
+        let address = match local.address_family() {
+            AddressFamily::UNIX => {
+                let name = SocketAddrUnix::try_from(local)?;
+                let path = name.path().ok_or(io::ErrorKind::Unsupported)?;
+                Address::Unix(PathBuf::from(OsStr::from_bytes(path.to_bytes())))
+            }
+            _ => Address::Tcp(std::net::SocketAddr::try_from(local)?.to_string()),
+        };
+        Ok(Self {
+            file: None,
+            descriptor,
+            address,
+        })
     }
 
     /// Where it listens, with the port that it has.

@@ -344,6 +344,7 @@ fn node(terms: NodeConfig, listen: Vec<Listening>) -> LinkNode {
         hints: Vec::new(),
         patience: Duration::from_secs(60),
         via: Vec::new(),
+        dialler: None,
         status: None,
     })
     .unwrap()

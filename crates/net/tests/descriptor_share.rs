@@ -55,6 +55,7 @@ fn a_certificate_has_its_share_of_the_descriptors_whatever_processes_it_states()
             hints: Vec::new(),
             patience: Duration::from_secs(60),
             via: Vec::new(),
+            dialler: None,
             status: None,
         })
         .unwrap();

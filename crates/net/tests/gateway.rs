@@ -927,6 +927,7 @@ fn a_node_answers_others_while_one_holds_its_tunnels() {
             hints: Vec::new(),
             patience: Duration::ZERO,
             via: Vec::new(),
+            dialler: None,
             status: None,
         })
         .unwrap();

@@ -96,6 +96,7 @@ fn start(terms: NodeConfig, listen: Vec<Listening>) -> LinkNode {
         hints: Vec::new(),
         patience: Duration::ZERO,
         via: Vec::new(),
+        dialler: None,
         status: None,
     })
     .unwrap()

@@ -86,6 +86,7 @@ impl Pair {
                 hints: Vec::new(),
                 patience: PATIENCE,
                 via: Vec::new(),
+                dialler: None,
                 status: None,
             })
             .unwrap()

@@ -5,7 +5,7 @@
 mod wire;
 
 use std::fs;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -309,4 +309,22 @@ fn places_that_cannot_be_had_are_named() {
         "tcp://lab1:1".parse(),
         Ok(Address::Tcp("lab1:1".to_owned()))
     );
+}
+
+/// A process in a sandbox has its listeners from before: it can make none.
+#[test]
+fn a_socket_that_listens_already_is_taken_over_and_another_one_is_not() {
+    let folder = Folder::new();
+    let path = folder.0.join("inherited");
+    let first = Listening::bind(&Address::Unix(path.clone())).unwrap();
+    let again = first.as_fd().try_clone_to_owned().unwrap();
+    let taken = Listening::inherited(again).unwrap();
+    assert_eq!(taken.address(), &Address::Unix(path.clone()));
+    drop(taken);
+    assert!(path.exists(), "the file is the first one's");
+    let tcp = Listening::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let again = Listening::inherited(tcp.as_fd().try_clone_to_owned().unwrap()).unwrap();
+    assert_eq!(again.address(), tcp.address());
+    let (one, _other) = UnixStream::pair().unwrap();
+    assert!(Listening::inherited(one.into()).is_err());
 }

@@ -73,6 +73,7 @@ fn config(terms: NodeConfig, listen: Vec<Listening>) -> LinkNodeConfig {
         hints: Vec::new(),
         patience: PATIENCE,
         via: Vec::new(),
+        dialler: None,
         status: None,
     }
 }

@@ -211,7 +211,9 @@ impl From<&NodeConfigError> for ExceptionKind {
     fn from(error: &NodeConfigError) -> Self {
         match error {
             NodeConfigError::Credential(_) | NodeConfigError::Trust(_) => Self::Credential,
-            NodeConfigError::PolicyFile(_) | NodeConfigError::Policy { .. } => Self::Policy,
+            NodeConfigError::PolicyFile(_)
+            | NodeConfigError::Policy { .. }
+            | NodeConfigError::Sandbox { .. } => Self::Policy,
         }
     }
 }

@@ -148,6 +148,9 @@ impl GridTrust {
         answer.set_item("rule", rule)?;
         answer.set_item("reason", decision.reason)?;
         answer.set_item("account", rules.account(&identity))?;
+        let sandbox = rules.sandbox_of(&identity);
+        let sandbox = sandbox.map(|(allowed, why)| format!("{why}: {allowed}"));
+        answer.set_item("sandbox", sandbox)?;
         Ok(answer)
     }
 

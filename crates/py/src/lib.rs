@@ -12,6 +12,7 @@
 //!   site trusts; `service`: servers that let grid users in; `gateway`: a node that connects networks.
 //! - `redistribution`: layouts of arrays, and plans of what moves between two.
 //! - `sim`: the study of session-key caches; `import_trace`: traces of other tools for it.
+//! - `confinement`: what holds a process of foreign code.
 //! - `error`: exceptions; `fork`: what a forked child is told; `at_exit`: threads that the interpreter leaves behind.
 
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
@@ -19,6 +20,7 @@
 
 mod at_exit;
 mod buffer;
+mod confinement;
 mod data;
 mod error;
 mod fork;
@@ -76,6 +78,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(fork::follow_parent, module)?)?;
     module.add_function(wrap_pyfunction!(fork::hide_process, module)?)?;
     module.add_function(wrap_pyfunction!(listener::read_host, module)?)?;
+    module.add_function(wrap_pyfunction!(confinement::confine, module)?)?;
     job::add(module)?;
     pki::add(module)?;
     policy::add(module)?;

@@ -6,6 +6,7 @@ mod startpoints;
 mod streams;
 
 use std::collections::BTreeMap;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,9 +21,9 @@ use exoskel_link::{Protection, SessionError};
 use exoskel_net::address::Address;
 use exoskel_net::fork::Owned;
 use exoskel_net::links::{
-    BindingId, Compression, ExpandedContents, ExpansionError, Hindrance, LinkCall, LinkDriverParts,
-    LinkError, LinkNode, LinkNodeConfig, LookupQuestion, MessageContents, PeerFailure,
-    PendingReload, ReloadError, RequestAnswer, ViaCommand,
+    BindingId, Compression, Dialler, ExpandedContents, ExpansionError, Hindrance, LinkCall,
+    LinkDriverParts, LinkError, LinkNode, LinkNodeConfig, LookupQuestion, MessageContents,
+    PeerFailure, PendingReload, ReloadError, RequestAnswer, ViaCommand,
 };
 use exoskel_net::listening::Listening;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -34,7 +35,7 @@ use crate::error::{self, ExceptionKind, raise};
 use crate::fork;
 use crate::job::ProcessCredential;
 use crate::keys::{keys, shared};
-use crate::listener;
+use crate::listener::{self, Listener};
 use crate::options::{NodeOptions, SessionPart, seconds};
 
 pub(crate) use self::progress::LinkDriverHandle;
@@ -56,7 +57,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct LinkNodeStart {
-    listen: Vec<String>,
+    listen: Vec<ListenPlace>,
     /// Each as ``NAME@HOST:PORT``.
     gateways: Vec<String>,
     hints: Vec<String>,
@@ -76,6 +77,16 @@ pub(crate) struct LinkNodeStart {
     credential: Option<Py<ProcessCredential>>,
     /// Whether the node has a thread of its own. If not, a `LinkDriver` drives it.
     has_thread: bool,
+    /// The descriptor of a socket to who connects in place of this process.
+    dial_fd: Option<i32>,
+}
+
+/// Where a node listens.
+#[derive(FromPyObject)]
+enum ListenPlace {
+    /// A socket that listens already.
+    Bound(Py<Listener>),
+    Address(String),
 }
 
 /// A node of a program's own links.
@@ -137,7 +148,12 @@ impl NodeHandle {
         let renewal = sources.clone().renewal();
         let terms = sources.terms().map_err(|error| error::terms(py, &error))?;
         let listen = start.listen.iter();
-        let listen: PyResult<Vec<_>> = listen.map(|one| listener::bind(py, one)).collect();
+        let listen: PyResult<Vec<_>> = listen
+            .map(|one| match one {
+                ListenPlace::Bound(listener) => listener.get().take(),
+                ListenPlace::Address(text) => listener::bind(py, text),
+            })
+            .collect();
         let gateways = start.gateways.iter();
         let gateways: Result<Vec<_>, _> = gateways.map(|one| one.parse()).collect();
         let via = start.via.into_iter();
@@ -160,6 +176,7 @@ impl NodeHandle {
         };
         let process = terms.process;
         let config = LinkNodeConfig {
+            dialler: dialler(start.dial_fd)?,
             via: via.map_err(|error| PyValueError::new_err(error.to_string()))?,
             status,
             terms,
@@ -688,6 +705,21 @@ impl NodeHandle {
 fn held<T>(lock: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     lock.lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Takes over an inherited descriptor.
+fn dialler(descriptor: Option<i32>) -> PyResult<Option<Dialler>> {
+    let Some(number) = descriptor else {
+        return Ok(None);
+    };
+    if number < 0 {
+        return Err(PyValueError::new_err(format!(
+            "got the descriptor {number}, expected one that is open"
+        )));
+    }
+    // SAFETY: it was inherited for this, and whoever hands it over has nothing more to do with it.
+    let socket = unsafe { OwnedFd::from_raw_fd(number) };
+    Ok(Some(Dialler::new(socket)))
 }
 
 /// Where peers are told to dial: where we listen, by an address that means something elsewhere, and our gateways.

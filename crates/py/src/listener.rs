@@ -1,6 +1,6 @@
 //! Where a worker listens, held by its supervisor.
 
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 
 use exoskel_net::address::Address;
@@ -27,6 +27,21 @@ impl Listener {
         })
     }
 
+    /// One that this process has inherited.
+    #[staticmethod]
+    fn inherited(descriptor: RawFd) -> PyResult<Self> {
+        if descriptor < 0 {
+            let text = format!("got the descriptor {descriptor}, expected one that is open");
+            return Err(PyValueError::new_err(text));
+        }
+        // SAFETY: whoever has started this process has left it for this, and said its number.
+        let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        let listening = Listening::inherited(descriptor)?;
+        Ok(Self {
+            listening: Mutex::new(Some(listening)),
+        })
+    }
+
     /// Where it listens, with the port that it has.
     #[getter]
     fn address(&self) -> PyResult<String> {
@@ -45,6 +60,12 @@ impl Listener {
 }
 
 impl Listener {
+    /// The socket, for a node.
+    pub(crate) fn take(&self) -> PyResult<Listening> {
+        let closed = || PyValueError::new_err("the listener is closed");
+        self.lock().take().ok_or_else(closed)
+    }
+
     fn with<T>(&self, look: impl FnOnce(&Listening) -> T) -> PyResult<T> {
         let closed = || PyValueError::new_err("the listener is closed");
         self.lock().as_ref().map(look).ok_or_else(closed)

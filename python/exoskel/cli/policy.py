@@ -133,6 +133,7 @@ def _explain_action(arguments: argparse.Namespace) -> int:
         f"  decided by: {decision['rule'] or 'no rule, and what nothing allows is denied'}",
         f"  {one_line(decision['reason'])}",
         f"  local account: {decision['account'] or 'none'}",
+        f"  sandbox of its processes, where an agent holds them: {decision['sandbox'] or 'none'}",
     ]
     report(arguments, "\n".join(lines), {"action": arguments.action, **decision})
     return 0 if decision["allowed"] else 1

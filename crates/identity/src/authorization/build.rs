@@ -10,6 +10,7 @@ use super::error::{AuthorizationError, AuthorizationProblem};
 use super::file::{AccountTable, AuthorizationTables, RuleTable, TunnelTable};
 use super::pattern::IdentityPattern;
 use super::rule::{Actions, EVERYBODY, Rule, RuleSource};
+use super::sandbox;
 use super::site_lists::account_name;
 use super::tunnel::TunnelRule;
 use crate::claim::Role;
@@ -29,6 +30,7 @@ pub(crate) fn build(
         allow,
         deny,
         accounts,
+        sandbox,
     } = tables;
     Ok(Authorization {
         allowed_roles: builder.role_lists(
@@ -60,6 +62,7 @@ pub(crate) fn build(
         ban_list: deny.ban_list,
         grid_mapfile: accounts.grid_mapfile,
         mapped_by_file: AccountMap::default(),
+        sandbox: sandbox::build(sandbox, text)?,
     })
 }
 

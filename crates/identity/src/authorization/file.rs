@@ -8,6 +8,7 @@ use serde::de::IgnoredAny;
 use toml::Spanned;
 
 use super::error::{AuthorizationError, AuthorizationProblem};
+use super::sandbox::SandboxTable;
 use crate::policy_text::{BYTES_MAX, OneOrMany, syntax};
 
 /// The tables about who may do what, for a reader of the whole file to embed.
@@ -19,6 +20,8 @@ pub struct AuthorizationTables {
     pub deny: DenyTable,
     /// `[accounts]`
     pub accounts: AccountsTable,
+    /// `[sandbox]`
+    pub sandbox: Option<Spanned<SandboxTable>>,
 }
 
 /// `[allow]`: who may do business with us by role, and `[[allow.rule]]`.
@@ -103,6 +106,7 @@ struct PolicyFile {
     deny: DenyTable,
     #[serde(default)]
     accounts: AccountsTable,
+    sandbox: Option<Spanned<SandboxTable>>,
     #[serde(default, rename = "domain")]
     _domain: BTreeMap<String, IgnoredAny>,
     #[serde(default, rename = "rule")]
@@ -131,5 +135,6 @@ pub(crate) fn read(text: &str) -> Result<AuthorizationTables, AuthorizationError
         allow: file.allow,
         deny: file.deny,
         accounts: file.accounts,
+        sandbox: file.sandbox,
     })
 }

@@ -918,3 +918,42 @@ fn rules_about_tunnels_name_their_line_when_they_are_wrong() {
         assert!(error.to_string().contains(expected), "{error}");
     }
 }
+
+#[test]
+fn code_of_a_grid_is_confined_unless_a_list_says_otherwise_and_that_of_others_if_a_list_says_so() {
+    let confined = |rules: &Authorization, facts: &Facts<'_>| {
+        let found = rules.sandbox.of(facts);
+        found.map(|(allowed, why)| (allowed.network, why))
+    };
+    let host = |name| Facts {
+        subject: None,
+        is_of_grid: false,
+        ..person(name, &[])
+    };
+    let without = site();
+    let by_grid = "as people and hosts of a grid are, unless [sandbox] free names them";
+    let expected = Some((SandboxNetwork::Links, by_grid.to_owned()));
+    assert_eq!(confined(&without, &person(ALICE, &[])), expected);
+    assert_eq!(confined(&without, &host("head.example.org")), None);
+    let text = "[sandbox]\nmanagers = [\"*.partner.example.org\", \"/vo/*\"]\nfree = [\"/DC=org/DC=grid/CN=Alice\"]\nnetwork = \"none\"\n";
+    let rules = Authorization::parse(text).unwrap();
+    assert_eq!(confined(&rules, &person(ALICE, &[])), None);
+    let network = |facts: &Facts<'_>| confined(&rules, facts).map(|(network, _)| network);
+    assert_eq!(network(&person(BOB, &[])), Some(SandboxNetwork::None));
+    // A list that confines wins over one that frees.
+    assert_eq!(
+        network(&person(ALICE, &["/vo"])),
+        Some(SandboxNetwork::None)
+    );
+    assert_eq!(
+        network(&host("a.partner.example.org")),
+        Some(SandboxNetwork::None)
+    );
+    assert_eq!(network(&host("head.example.org")), None);
+    // The holder of an independent proxy has chosen its name.
+    let chosen = Facts {
+        independent: true,
+        ..person(ALICE, &[])
+    };
+    assert_eq!(network(&chosen), Some(SandboxNetwork::None));
+}

@@ -36,6 +36,7 @@ pub(crate) fn build(file: PolicyFile, text: &str) -> Result<Parts, PolicyError> 
         allow: file.allow,
         deny: file.deny,
         accounts: file.accounts,
+        sandbox: file.sandbox,
     };
     let authorization = Authorization::from_tables(tables, text)?;
     Ok(Parts {

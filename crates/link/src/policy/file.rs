@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use exoskel_identity::authorization::{
-    AccountsTable, AllowTable, AuthorizationError, AuthorizationProblem, DenyTable,
+    AccountsTable, AllowTable, AuthorizationError, AuthorizationProblem, DenyTable, SandboxTable,
 };
 use exoskel_identity::policy_text::{BYTES_MAX, OneOrMany, syntax};
 use serde::Deserialize;
@@ -36,6 +36,7 @@ pub(crate) struct PolicyFile {
     pub(crate) deny: DenyTable,
     #[serde(default)]
     pub(crate) accounts: AccountsTable,
+    pub(crate) sandbox: Option<Spanned<SandboxTable>>,
 }
 
 /// `[domain.NAME]`

@@ -83,6 +83,7 @@ pub(crate) fn node(
         hints: Vec::new(),
         patience: Duration::from_secs(60),
         via: Vec::new(),
+        dialler: None,
         status: None,
     };
     Ok(LinkNode::start(config)?)

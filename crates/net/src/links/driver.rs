@@ -381,6 +381,9 @@ async fn reach_at(
                     .map_err(|error| error.to_string())?;
                 command = Some(running);
                 socket
+            } else if let Some(dialler) = &tasks.shared.dialler {
+                let connected = dialler.connect(&address, terms.handshake_time).await;
+                connected.map_err(|error| error.to_string())?
             } else {
                 let time = terms.handshake_time;
                 let connected = tokio::time::timeout(time, address.connect()).await;

@@ -46,6 +46,7 @@ fn node() -> Arc<LinkNode> {
         hints: Vec::new(),
         patience: Duration::ZERO,
         via: Vec::new(),
+        dialler: None,
         status: None,
     };
     Arc::new(LinkNode::without_thread(config).unwrap().0)

@@ -1,0 +1,240 @@
+"""Sandboxes of a job's processes: what gets out of them, and what runs in them. Attacks run under an account without rights."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.sandbox_account import greeted
+from tests.sandbox_attacks import ATTACKS
+
+import exoskel as ex
+from exoskel.job_dialling import is_of_network
+
+# No account of any system has it.
+ACCOUNT = 63_127
+ROOT = Path(__file__).parents[1]
+# What an attack ends with, if it is something else than a right that is missing.
+OTHER_ENDS = {
+    "finds a secret of its agent in the environment": "KeyError",
+    "takes more memory": "MemoryError",
+    "takes more memory by a shared mapping": "Cannot allocate memory",
+    "writes a longer file": "File too large",
+    "starts more processes": "Resource temporarily unavailable",
+}
+pytestmark = pytest.mark.skipif(
+    platform.machine() != "x86_64", reason="the attacks have the numbers of system calls of x86-64"
+)
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """A folder of the account."""
+    with tempfile.TemporaryDirectory(prefix="exoskel-sandbox-", dir="/tmp") as name:
+        if os.getuid() == 0:
+            os.chown(name, ACCOUNT, ACCOUNT)
+        yield Path(name)
+
+
+def python_for_all() -> str:
+    """Return a Python of this version that every account may run: this one may be in somebody's own folder."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    for found in (
+        os.path.realpath(sys.executable),
+        shutil.which(version, path="/usr/bin:/usr/local/bin"),
+    ):
+        if found and all(one.stat().st_mode & 0o001 for one in Path(found).parents):
+            return found
+    pytest.skip(f"there is no {version} that every account may run")
+
+
+def run(what: str, folder: Path) -> Any:
+    """Run a function of `sandbox_account` under an account without rights, and return what it prints."""
+    is_root = os.getuid() == 0
+    own = folder / what
+    own.mkdir()
+    if is_root:
+        os.chown(own, ACCOUNT, ACCOUNT)
+    modules = [path for path in sys.path if path.endswith("site-packages")]
+    env = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(own),
+        "TMPDIR": str(folder),
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "python"), *modules, str(ROOT)]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    account = {"user": ACCOUNT, "group": ACCOUNT, "extra_groups": []} if is_root else {}
+    ran = subprocess.run(
+        [python_for_all(), "-m", "tests.sandbox_account", what, str(own)],
+        env=env,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        **account,  # type: ignore[call-overload]
+    )
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    return json.loads(ran.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def tried(folder: Path) -> dict[str, dict[str, list[Any]]]:
+    """How all attacks have ended, in a sandbox and free."""
+    found: dict[str, dict[str, list[Any]]] = run("attack", folder)
+    return found
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_what_an_account_may_do_a_sandbox_holds_back(
+    tried: dict[str, dict[str, list[Any]]], attack: str
+) -> None:
+    """Each attack succeeds without a sandbox, or it would show nothing."""
+    free, held = tried[attack]["free"], tried[attack]["sandboxed"]
+    assert free[0] == 0, free
+    assert held[0] == 1
+    assert OTHER_ENDS.get(attack, "PermissionError") in held[1]
+
+
+@pytest.fixture(scope="module")
+def returned(folder: Path) -> dict[str, Any]:
+    """What functions in sandboxes have returned."""
+    found: dict[str, Any] = run("functions", folder)
+    return found
+
+
+def test_numpy_computes_in_a_sandbox_with_limits(returned: dict[str, Any]) -> None:
+    assert returned["computed"] == [[1_000_000.0, ["written"], True]] * 2
+
+
+def test_siblings_in_sandboxes_reach_each_other_by_their_agent(returned: dict[str, Any]) -> None:
+    assert returned["ring"] == [[[1, 0]], [[2, 1]], [[0, 2]]]
+
+
+def test_a_process_without_network_is_told_so_and_still_answers_its_creator(
+    returned: dict[str, Any],
+) -> None:
+    assert all('network="none"' in text for text in returned["alone"])
+
+
+def test_an_agent_connects_processes_with_siblings_alone(returned: dict[str, Any]) -> None:
+    [said] = returned["asked"]
+    assert "siblings alone" in said
+
+
+def test_siblings_in_sandboxes_reach_each_other_between_hosts(tmp_path: Path) -> None:
+    """An agent takes the word of another one for where its processes listen."""
+    place = tmp_path / "ssh"
+    place.write_text('#!/bin/sh\ncd / && exec sh -c "$2"\n')
+    place.chmod(0o700)
+    hosts = ex.Ssh(["lab1", "lab2"], python=sys.executable, command=[str(place)])
+    with ex.Job(hosts) as job:
+        # The function is imported from where these tests are.
+        sandbox = ex.Sandbox(read=["/"], memory="8 GiB")
+        started = job.start(greeted, 2, sandbox=sandbox)
+        assert [one.host for one in started.result(60)] == ["lab1", "lab2"]
+        assert started.values(timeout=60) == [[[1, 0]], [[0, 1]]]
+
+
+@pytest.mark.parametrize(
+    ("address", "leads"),
+    [
+        ("192.0.2.7:7000", True),
+        ("[2001:db8::7]:7000", True),
+        ("127.0.0.1:22", False),
+        ("[::1]:22", False),
+        ("0.0.0.0:22", False),
+        ("169.254.169.254:80", False),
+        ("[::ffff:127.0.0.1]:22", False),
+        ("unix:/run/docker.sock", False),
+        ("lab1:22", False),
+        ("192.0.2.7:x", False),
+        ("", False),
+    ],
+)
+def test_an_agent_takes_no_address_of_its_own_host_from_another_one(
+    address: str, leads: bool
+) -> None:
+    assert is_of_network(address) is leads
+
+
+def test_programs_in_sandboxes_join_their_job(returned: dict[str, Any]) -> None:
+    assert returned["joined"] == [1, 0]
+
+
+def test_a_listener_that_is_shut_down_connects_to_nobody(returned: dict[str, Any]) -> None:
+    """Without a sandbox, its first bytes would."""
+    assert returned["reconnected"] == ["refused", "connected"]
+
+
+def test_a_summary_says_what_holds_each_process(returned: dict[str, Any]) -> None:
+    assert "held to 64 processes and threads, 4294967296 bytes of memory" in returned["summary"]
+    assert "sockets among them (seccomp): process" in returned["summary"]
+
+
+def ended(sandbox: ex.Sandbox, what: Any = ("true",)) -> str:
+    """Start a process that can't be confined, and return why not."""
+    with ex.Job() as job:
+        started = job.start(what, sandbox=sandbox)
+        assert started.wait(timeout=60) == [126]
+        summary = job.summary().processes[0]
+        assert summary.sandbox == ()
+        return summary.stderr
+
+
+def nothing(here: Any) -> None:
+    """Must not run."""
+    os.write(2, b"it runs")
+
+
+def test_what_can_not_be_held_is_an_error_and_nothing_runs(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    assert f"can't let it use {gone}: " in ended(ex.Sandbox(read=["/usr", gone]))
+    text = ended(ex.Sandbox(read=[tmp_path]), nothing)
+    assert "contradicts itself" in text
+    assert "add it to `read`" in text
+    assert "it runs" not in text
+
+
+@pytest.mark.skipif(
+    os.getuid() != 0, reason="it is about the account root, and this is another one"
+)
+def test_a_limit_on_processes_that_root_would_not_have_is_an_error() -> None:
+    assert "can't be held for the account root" in ended(ex.Sandbox(processes=8))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"network": "some"}, "got network='some'"),
+        ({"read": ["usr"]}, "got the path 'usr', expected one that begins with /"),
+        ({"write": ["/"]}, "to write everywhere is no sandbox"),
+        ({"write": ["//tmp/.."]}, "to write everywhere is no sandbox"),
+        ({"processes": 0}, "got processes=0"),
+        ({"processes": True}, "got processes=True"),
+        ({"memory": "4 GB"}, "got memory='4 GB'"),
+        ({"memory": "-1"}, "got memory='-1'"),
+        ({"memory": 4096}, "expected at least 64 MiB"),
+        ({"file_size": "9" * 19 + "GiB"}, "got file_size="),
+        ({"file_size": 0}, "got file_size=0"),
+    ],
+)
+def test_a_sandbox_that_can_not_be_meant_is_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        ex.Sandbox(**options)
+
+
+def test_a_path_alone_is_no_list_of_paths() -> None:
+    with pytest.raises(TypeError, match="expected a list of paths"):
+        ex.Sandbox(read="/usr")
+    with ex.Job() as job, pytest.raises(TypeError, match=r"exoskel\.Sandbox"):
+        job.start(["true"], sandbox={"network": "none"})  # type: ignore[arg-type]
