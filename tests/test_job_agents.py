@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import io
 import json
 import os
 import pwd
@@ -19,8 +20,10 @@ from tests.processes import children, eventually, gone
 from tests.site import free_address
 
 import exoskel as ex
-from exoskel import _core
+from exoskel import _core, links
+from exoskel.agent_frames import frame, read_frame
 from exoskel.cli import main
+from exoskel.job_control import ask_to_end, local_jobs
 from exoskel.job_process import JobNode
 
 SECONDS = 60.0
@@ -112,6 +115,9 @@ def lab(
     made = Lab(tmp_path)
     capsys.readouterr()
     yield made
+    # Those that go on by themselves, if a test has failed before it has ended them.
+    for job in local_jobs():
+        ask_to_end(job["agent"])
     for daemon in made.daemons:
         with daemon.process:
             daemon.process.terminate()
@@ -294,6 +300,8 @@ def test_a_detached_job_of_this_machine_goes_on(
         [sys.executable, "-c", program], capture_output=True, timeout=SECONDS, check=False
     )
     assert done.returncode == 0, done.stderr
+    begun = eventually(lambda: all(one["process"] for one in listed_here(capsys)[0]["processes"]))
+    assert begun
     [job] = listed_here(capsys)
     assert not job["has_creator"]
     running = [one["process"] for one in job["processes"]]
@@ -498,3 +506,35 @@ def is_executable_by(account: pwd.struct_passwd) -> bool:
 def account_of(here: JobNode) -> list[object]:
     """Say whose process it is."""
     return [os.getuid(), os.getgid(), os.environ["HOME"], os.environ["USER"]]
+
+
+def test_a_creator_that_says_nothing_holds_up_nobody(lab: Lab) -> None:
+    daemon = lab.daemon("lab1.example.org")
+    place, name = daemon.line.split()
+    with links.Node(lab.credential(OTHER), patience=0.0) as node:
+        stream = node.lookup("agent", name=name, at=f"tcp://{place}").stream("start")
+        assert eventually(lambda: len(daemon.processes()) == 2)
+        # Nor is it a job that anybody could list.
+        binding = node.lookup("agent", name=name, at=f"tcp://{place}")
+        assert binding.request("jobs").result(SECONDS) == []
+        with lab.job(daemon) as job:
+            assert job.start(add_rank, cwd="/").values(timeout=SECONDS) == [0]
+        stream.abort()
+        assert daemon.said(f"a job of {OTHER} was not begun")
+    garbage = "{}", "[]", '{"certificate": 3}', "\xff"
+    for words in garbage:
+        with links.Node(lab.credential(OTHER), patience=0.0) as node:
+            binding = node.lookup("agent", name=name, at=f"tcp://{place}")
+            with binding.stream("start", timeout=SECONDS) as stream:
+                stream.write(words.encode("latin-1") + b"\n")
+                assert b"its agent has ended, exit code 1" in stream.read()
+    assert eventually(lambda: daemon.processes() == [])
+    assert daemon.process.poll() is None
+
+
+def test_what_a_daemon_wrongly_says_is_a_failure_of_its_host() -> None:
+    assert read_frame(io.BytesIO(frame(1, b"said") + b"\x01")) == (1, b"said")
+    for cut in (b"", b"\x01", frame(1, b"said")[:-1]):
+        assert read_frame(io.BytesIO(cut)) is None
+    with pytest.raises(ex.LinkError, match="got a frame of 4294967295 bytes"):
+        read_frame(io.BytesIO(b"\x01" + b"\xff" * 4))
