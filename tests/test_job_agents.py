@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.certificates.grid import PRODUCTION, Grid, write_private
 from tests.processes import children, eventually, gone
 from tests.site import free_address
 
@@ -80,8 +81,9 @@ class Lab:
         rules = self.place / f"{name}.toml"
         rules.write_text(policy)
         log = self.place / f"{name}.log"
-        words = ["--listen", "tcp://127.0.0.1:0", "--credential", str(self.credential(name))]
-        words += ["--policy", str(rules), "--json", *more]
+        words = ["--listen", "tcp://127.0.0.1:0", "--policy", str(rules), "--json", *more]
+        if "--credential" not in more:
+            words += ["--credential", str(self.credential(name))]
         if "--user" not in more:
             words += ["--user", pwd.getpwuid(os.geteuid()).pw_name]
         with open(log, "ab") as errors:
@@ -395,11 +397,45 @@ def test_credentials_are_for_agents_alone(lab: Lab) -> None:
     for launch in (ex.Local(), ex.Ssh(["lab1"])):
         with pytest.raises(ValueError, match=r"got credential= with .*, expected it with Agents"):
             ex.Job(launch, credential="head.pem")
+    with pytest.raises(TypeError, match="got colour=, expected one of credential, key"):
+        ex.Job(colour="red")
     with pytest.raises(ValueError, match=r"Agents\(\.\.\.\) without a credential"):
         ex.Job(ex.Agents(["lab1"]))
     for line in ("lab1 lab_1", "lab1 slots=3"):
         with pytest.raises(ValueError, match="expected"):
             ex.Agents([line])
+
+
+def test_a_user_of_a_grid_starts_processes(
+    lab: Lab, grid: Grid, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "lab1.exoskel.test"
+    host = grid.host(name)
+    certificate = lab.place / "hostcert.pem"
+    certificate.write_bytes(host.certificates())
+    key = write_private(lab.place / "hostkey.pem", host.private_key())
+    alice = grid.proxy(grid.user(), PRODUCTION)
+    rules = POLICY.replace(f'name = ["{HEAD}", "{OTHER}"]', f'fqan = "{PRODUCTION}"')
+    rules = f'[allow]\npeers = ["/DC=test/DC=exoskel/O=People/CN=*"]\n\n{rules}'
+    words = ["--credential", str(certificate), "--key", str(key), *grid.trust]
+    daemon = lab.daemon(name, *words, policy=rules)
+    proxy = alice.write(lab.place / "proxy")
+    trust: dict[str, Any] = {"trust_anchors": grid.anchors, "vomsdir": grid.vomsdir}
+    with ex.Job(ex.Agents([daemon.line]), credential=proxy, **trust) as job:
+        assert job.start(host_of, cwd="/").values(timeout=SECONDS) == [name]
+        asked = ["--agents", daemon.line, "--credential", str(proxy), *grid.trust, "--json"]
+        capsys.readouterr()
+        assert main(["job", "list", *asked]) == 0
+        [listed] = json.loads(capsys.readouterr().out)["jobs"]
+        assert listed["owner"] == grid.user().dn
+    nobody = grid.proxy(grid.user("Mallory")).write(lab.place / "other-proxy")
+    with pytest.raises(ex.ProcessEndedError, match="asks for fqan"):
+        ex.Job(ex.Agents([daemon.line]), credential=nobody, **trust)
+
+
+def host_of(here: JobNode) -> str:
+    """Say where it is."""
+    return here.name.partition("#")[0]
 
 
 def test_nothing_of_the_host_reaches_its_jobs(lab: Lab) -> None:
