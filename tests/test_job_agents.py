@@ -397,6 +397,8 @@ def test_credentials_are_for_agents_alone(lab: Lab) -> None:
     for launch in (ex.Local(), ex.Ssh(["lab1"])):
         with pytest.raises(ValueError, match=r"got credential= with .*, expected it with Agents"):
             ex.Job(launch, credential="head.pem")
+    with pytest.raises(ValueError, match="got delegate=True, expected"):
+        ex.Job(delegate=True)
     with pytest.raises(TypeError, match="got colour=, expected one of credential, key"):
         ex.Job(colour="red")
     with pytest.raises(ValueError, match=r"Agents\(\.\.\.\) without a credential"):
@@ -407,7 +409,10 @@ def test_credentials_are_for_agents_alone(lab: Lab) -> None:
 
 
 def test_a_user_of_a_grid_starts_processes(
-    lab: Lab, grid: Grid, capsys: pytest.CaptureFixture[str]
+    lab: Lab,
+    grid: Grid,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name = "lab1.exoskel.test"
     host = grid.host(name)
@@ -428,9 +433,29 @@ def test_a_user_of_a_grid_starts_processes(
         assert main(["job", "list", *asked]) == 0
         [listed] = json.loads(capsys.readouterr().out)["jobs"]
         assert listed["owner"] == grid.user().dn
+    with ex.Job(ex.Agents([daemon.line]), credential=proxy, delegate=True, **trust) as job:
+        [[mode, content, path]] = job.start(proxy_of, cwd="/").values(timeout=SECONDS)
+        assert mode == 0o600
+        judged = lab.place / "delegated"
+        write_private(judged, content)
+        capsys.readouterr()
+        monkeypatch.setenv("X509_USER_PROXY", str(judged))
+        assert main(["whoami", *grid.trust]) == 0
+        said = capsys.readouterr().out
+        assert grid.user().dn in said
+        assert "limited" in said
+        # Its key was made there.
+        assert proxy.read_bytes().partition(b"PRIVATE KEY")[2][:80] not in content
+    assert eventually(lambda: not os.path.exists(path))
     nobody = grid.proxy(grid.user("Mallory")).write(lab.place / "other-proxy")
     with pytest.raises(ex.ProcessEndedError, match="asks for fqan"):
         ex.Job(ex.Agents([daemon.line]), credential=nobody, **trust)
+
+
+def proxy_of(here: JobNode) -> list[object]:
+    """Return what a process finds of its user's proxy."""
+    path = Path(os.environ["X509_USER_PROXY"])
+    return [path.stat().st_mode & 0o777, path.read_bytes(), str(path)]
 
 
 def host_of(here: JobNode) -> str:

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import __version__, _core, links
 from .errors import LinkError
+from .job_delegation import HostProxy
 from .process_zygote import RANK, SIZE, ProcessEnd, ProcessStart, ProcessZygote
 
 if TYPE_CHECKING:
@@ -119,6 +120,8 @@ class Agent:
         self._processes_max = processes_max
         # Whether its processes go on without the job's creator.
         self.is_detached = is_detached
+        # What processes have in theirs, beside what their creator says.
+        self.environment: dict[str, str] = {}
         self._has_left = False
         self._printed_to = printed_to
         self._zygote = zygote
@@ -269,7 +272,8 @@ class Agent:
                 self._tell_end(number, None, limit)
                 continue
             listen = [f"unix:{self._folder / str(number)}", *self._listen]
-            said = {RANK: str(rank), SIZE: str(told["size"]), **what["environment"]}
+            said = {RANK: str(rank), SIZE: str(told["size"])}
+            said |= self.environment | what["environment"]
             start = ProcessStart(number, words, directory, said)
             told_each = {**told, "rank": rank, "listen": listen}
             self._start(start, told_each, self._groups.setdefault(group, _Group()))
@@ -574,6 +578,9 @@ def main(
             endpoint = node.endpoint(ENDPOINT)
             for action in (agent.start, agent.siblings, agent.send_signal, agent.end):
                 endpoint.handler(agent.asked(action))
+            proxy = HostProxy(folder, agent.environment)
+            for handler in (proxy.request_proxy, proxy.take_proxy):
+                endpoint.handler(handler)
             creator = node.bind(told["creator"])
             creator.request("agent", endpoint.startpoint(to="*").text()).result()
             threading.Thread(target=_follow, args=[incoming, agent], daemon=True).start()

@@ -50,6 +50,8 @@ class Job:
     detach : bool
         Whether processes go on when this program leaves the job, by `close`, the end of the block or its own end. Nobody signs new
         processes then. They end by themselves, or by ``exoskel job end``.
+    delegate : bool
+        Whether processes get a limited proxy of the grid's user who makes the job: a file that ``X509_USER_PROXY`` names.
     **more
         For `Agents`, ``key``, ``revocation_list``, ``trust_anchors`` and ``vomsdir`` as for `exoskel.links.Node`: a grid's user needs some.
 
@@ -57,6 +59,8 @@ class Job:
     ------
     ValueError
         If a credential is missing for `Agents`, or given for another launcher.
+    CredentialError
+        If no proxies can be signed by it, or a host takes none.
     ProcessEndedError
         If an agent can't be started, or has ended.
     TimeoutError
@@ -72,6 +76,7 @@ class Job:
         credential: str | os.PathLike[str] | None = None,
         policy: str | os.PathLike[str] | None = None,
         detach: bool = False,
+        delegate: bool = False,
         **more: Any,
     ) -> None:
         if min is not None and (isinstance(min, bool) or not isinstance(min, int) or min < 1):
@@ -84,7 +89,12 @@ class Job:
             if not isinstance(launcher, Agents | Local | Ssh):
                 raise ValueError(f"got detach=True with {launcher!r}, which can't do that")
             launcher = launcher.detached()
-        self._state = JobState(launcher, min, limit, is_detached=detach)
+        prepare = None
+        if delegate:
+            from .job_delegation import delegation
+
+            prepare = delegation(told)
+        self._state = JobState(launcher, min, limit, is_detached=detach, prepare=prepare)
         self._finalizer = weakref.finalize(self, self._state.close)
 
     def start(
