@@ -599,3 +599,12 @@ def test_what_a_daemon_wrongly_says_is_a_failure_of_its_host() -> None:
         assert read_frame(io.BytesIO(cut)) is None
     with pytest.raises(ex.LinkError, match="got a frame of 4294967295 bytes"):
         read_frame(io.BytesIO(b"\x01" + b"\xff" * 4))
+
+
+def test_an_agent_of_another_version_is_named(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = lab.daemon("lab1.example.org"), lab.daemon("lab2.example.org")
+    # As seen from a creator that is newer than both.
+    monkeypatch.setattr("exoskel.job_state.__version__", "99.0")
+    with pytest.raises(ex.VersionError, match=r"lab1\.example\.org has Exoskel .*, expected 99\.0"):
+        lab.job(one, two)
+    assert eventually(lambda: one.processes() + two.processes() == [])
