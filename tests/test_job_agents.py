@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import io
 import json
 import os
 import pwd
@@ -15,12 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.certificates.grid import PRODUCTION, Grid, write_private
 from tests.processes import children, eventually, gone
 from tests.site import free_address
 
 import exoskel as ex
-from exoskel import _core
+from exoskel import _core, links
+from exoskel.agent_frames import frame, read_frame
 from exoskel.cli import main
+from exoskel.job_control import ask_to_end, local_jobs
 from exoskel.job_process import JobNode
 
 SECONDS = 60.0
@@ -77,8 +81,9 @@ class Lab:
         rules = self.place / f"{name}.toml"
         rules.write_text(policy)
         log = self.place / f"{name}.log"
-        words = ["--listen", "tcp://127.0.0.1:0", "--credential", str(self.credential(name))]
-        words += ["--policy", str(rules), "--json", *more]
+        words = ["--listen", "tcp://127.0.0.1:0", "--policy", str(rules), "--json", *more]
+        if "--credential" not in more:
+            words += ["--credential", str(self.credential(name))]
         if "--user" not in more:
             words += ["--user", pwd.getpwuid(os.geteuid()).pw_name]
         with open(log, "ab") as errors:
@@ -112,6 +117,9 @@ def lab(
     made = Lab(tmp_path)
     capsys.readouterr()
     yield made
+    # Those that go on by themselves, if a test has failed before it has ended them.
+    for job in local_jobs():
+        ask_to_end(job["agent"])
     for daemon in made.daemons:
         with daemon.process:
             daemon.process.terminate()
@@ -315,6 +323,8 @@ def test_a_detached_job_of_this_machine_goes_on(
         [sys.executable, "-c", program], capture_output=True, timeout=SECONDS, check=False
     )
     assert done.returncode == 0, done.stderr
+    begun = eventually(lambda: all(one["process"] for one in listed_here(capsys)[0]["processes"]))
+    assert begun
     [job] = listed_here(capsys)
     assert not job["has_creator"]
     running = [one["process"] for one in job["processes"]]
@@ -408,11 +418,70 @@ def test_credentials_are_for_agents_alone(lab: Lab) -> None:
     for launch in (ex.Local(), ex.Ssh(["lab1"])):
         with pytest.raises(ValueError, match=r"got credential= with .*, expected it with Agents"):
             ex.Job(launch, credential="head.pem")
+    with pytest.raises(ValueError, match="got delegate=True, expected"):
+        ex.Job(delegate=True)
+    with pytest.raises(TypeError, match="got colour=, expected one of credential, key"):
+        ex.Job(colour="red")
     with pytest.raises(ValueError, match=r"Agents\(\.\.\.\) without a credential"):
         ex.Job(ex.Agents(["lab1"]))
     for line in ("lab1 lab_1", "lab1 slots=3"):
         with pytest.raises(ValueError, match="expected"):
             ex.Agents([line])
+
+
+def test_a_user_of_a_grid_starts_processes(
+    lab: Lab,
+    grid: Grid,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "lab1.exoskel.test"
+    host = grid.host(name)
+    certificate = lab.place / "hostcert.pem"
+    certificate.write_bytes(host.certificates())
+    key = write_private(lab.place / "hostkey.pem", host.private_key())
+    alice = grid.proxy(grid.user(), PRODUCTION)
+    rules = POLICY.replace(f'name = ["{HEAD}", "{OTHER}"]', f'fqan = "{PRODUCTION}"')
+    rules = f'[allow]\npeers = ["/DC=test/DC=exoskel/O=People/CN=*"]\n\n{rules}'
+    words = ["--credential", str(certificate), "--key", str(key), *grid.trust]
+    daemon = lab.daemon(name, *words, policy=rules)
+    proxy = alice.write(lab.place / "proxy")
+    trust: dict[str, Any] = {"trust_anchors": grid.anchors, "vomsdir": grid.vomsdir}
+    with ex.Job(ex.Agents([daemon.line]), credential=proxy, **trust) as job:
+        assert job.start(host_of, cwd="/").values(timeout=SECONDS) == [name]
+        asked = ["--agents", daemon.line, "--credential", str(proxy), *grid.trust, "--json"]
+        capsys.readouterr()
+        assert main(["job", "list", *asked]) == 0
+        [listed] = json.loads(capsys.readouterr().out)["jobs"]
+        assert listed["owner"] == grid.user().dn
+    with ex.Job(ex.Agents([daemon.line]), credential=proxy, delegate=True, **trust) as job:
+        [[mode, content, path]] = job.start(proxy_of, cwd="/").values(timeout=SECONDS)
+        assert mode == 0o600
+        judged = lab.place / "delegated"
+        write_private(judged, content)
+        capsys.readouterr()
+        monkeypatch.setenv("X509_USER_PROXY", str(judged))
+        assert main(["whoami", *grid.trust]) == 0
+        said = capsys.readouterr().out
+        assert grid.user().dn in said
+        assert "limited" in said
+        # Its key was made there.
+        assert proxy.read_bytes().partition(b"PRIVATE KEY")[2][:80] not in content
+    assert eventually(lambda: not os.path.exists(path))
+    nobody = grid.proxy(grid.user("Mallory")).write(lab.place / "other-proxy")
+    with pytest.raises(ex.ProcessEndedError, match="asks for fqan"):
+        ex.Job(ex.Agents([daemon.line]), credential=nobody, **trust)
+
+
+def proxy_of(here: JobNode) -> list[object]:
+    """Return what a process finds of its user's proxy."""
+    path = Path(os.environ["X509_USER_PROXY"])
+    return [path.stat().st_mode & 0o777, path.read_bytes(), str(path)]
+
+
+def host_of(here: JobNode) -> str:
+    """Say where it is."""
+    return here.name.partition("#")[0]
 
 
 def test_nothing_of_the_host_reaches_its_jobs(lab: Lab) -> None:
@@ -519,3 +588,44 @@ def is_executable_by(account: pwd.struct_passwd) -> bool:
 def account_of(here: JobNode) -> list[object]:
     """Say whose process it is."""
     return [os.getuid(), os.getgid(), os.environ["HOME"], os.environ["USER"]]
+
+
+def test_a_creator_that_says_nothing_holds_up_nobody(lab: Lab) -> None:
+    daemon = lab.daemon("lab1.example.org")
+    place, name = daemon.line.split()
+    with links.Node(lab.credential(OTHER), patience=0.0) as node:
+        stream = node.lookup("agent", name=name, at=f"tcp://{place}").stream("start")
+        assert eventually(lambda: len(daemon.processes()) == 2)
+        # Nor is it a job that anybody could list.
+        binding = node.lookup("agent", name=name, at=f"tcp://{place}")
+        assert binding.request("jobs").result(SECONDS) == []
+        with lab.job(daemon) as job:
+            assert job.start(add_rank, cwd="/").values(timeout=SECONDS) == [0]
+        stream.abort()
+        assert daemon.said(f"a job of {OTHER} was not begun")
+    garbage = "{}", "[]", '{"certificate": 3}', "\xff"
+    for words in garbage:
+        with links.Node(lab.credential(OTHER), patience=0.0) as node:
+            binding = node.lookup("agent", name=name, at=f"tcp://{place}")
+            with binding.stream("start", timeout=SECONDS) as stream:
+                stream.write(words.encode("latin-1") + b"\n")
+                assert b"its agent has ended, exit code 1" in stream.read()
+    assert eventually(lambda: daemon.processes() == [])
+    assert daemon.process.poll() is None
+
+
+def test_what_a_daemon_wrongly_says_is_a_failure_of_its_host() -> None:
+    assert read_frame(io.BytesIO(frame(1, b"said") + b"\x01")) == (1, b"said")
+    for cut in (b"", b"\x01", frame(1, b"said")[:-1]):
+        assert read_frame(io.BytesIO(cut)) is None
+    with pytest.raises(ex.LinkError, match="got a frame of 4294967295 bytes"):
+        read_frame(io.BytesIO(b"\x01" + b"\xff" * 4))
+
+
+def test_an_agent_of_another_version_is_named(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = lab.daemon("lab1.example.org"), lab.daemon("lab2.example.org")
+    # As seen from a creator that is newer than both.
+    monkeypatch.setattr("exoskel.job_state.__version__", "99.0")
+    with pytest.raises(ex.VersionError, match=r"lab1\.example\.org has Exoskel .*, expected 99\.0"):
+        lab.job(one, two)
+    assert eventually(lambda: one.processes() + two.processes() == [])

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from . import __version__, _core, links
 from .errors import LinkError
+from .job_delegation import HostProxy
 from .job_dialling import ConnectionMaker, is_of_network
 from .joining import Joining
 from .process_zygote import AGENT, RANK, SIZE, ProcessEnd, ProcessStart, ProcessZygote
@@ -133,6 +134,8 @@ class Agent:
         self._processes_max = processes_max
         # Whether its processes go on without the job's creator.
         self.is_detached = is_detached
+        # What processes have in theirs, beside what their creator says.
+        self.environment: dict[str, str] = {}
         self._has_left = False
         self._printed_to = printed_to
         self._zygote = zygote
@@ -311,7 +314,7 @@ class Agent:
                 for one in (number, *what["joined"]):
                     self._tell_end(one, None, reason)
                 return
-            said = {**opened, **what["environment"]}
+            said = {**opened, **self.environment, **what["environment"]}
             self._start(ProcessStart(number, words, directory, said), told, _Group())
             return
         for number, rank in zip(numbers, ranks, strict=True):
@@ -319,7 +322,8 @@ class Agent:
                 limit = f"the agent's limit of {self._processes_max} processes at once (--processes) is reached"
                 self._tell_end(number, None, limit)
                 continue
-            said = {RANK: str(rank), SIZE: str(told["size"]), **what["environment"]}
+            said = {RANK: str(rank), SIZE: str(told["size"])}
+            said |= self.environment | what["environment"]
             start = ProcessStart(number, words, directory, said)
             told_each, its = self._told(number, rank, told), self._group(group)
             its.places.add(told_each["listen"][0])
@@ -754,6 +758,9 @@ def main(
             ):
                 endpoint.handler(agent.asked(action))
             endpoint.handler(agent.answered(agent.invite))
+            proxy = HostProxy(folder, agent.environment)
+            for handler in (proxy.request_proxy, proxy.take_proxy):
+                endpoint.handler(handler)
             creator = node.bind(told["creator"])
             creator.request("agent", endpoint.startpoint(to="*").text()).result()
             threading.Thread(target=_follow, args=[incoming, agent], daemon=True).start()

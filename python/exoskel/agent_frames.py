@@ -26,7 +26,7 @@ def frame(kind: int, contents: bytes) -> bytes:
     return _HEAD.pack(kind, len(contents)) + contents
 
 
-def read_frame(stream: io.RawIOBase) -> tuple[int, bytes] | None:
+def read_frame(stream: io.RawIOBase | io.BufferedIOBase) -> tuple[int, bytes] | None:
     """Return the next frame; None at the end.
 
     Raises
@@ -44,7 +44,7 @@ def read_frame(stream: io.RawIOBase) -> tuple[int, bytes] | None:
     return None if contents is None else (kind, contents)
 
 
-def _exactly(stream: io.RawIOBase, length: int) -> bytes | None:
+def _exactly(stream: io.RawIOBase | io.BufferedIOBase, length: int) -> bytes | None:
     """Return so many bytes; None if the stream ends before."""
     parts = bytearray()
     while len(parts) < length:

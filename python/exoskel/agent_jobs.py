@@ -192,6 +192,7 @@ class HostJobs:
         finally:
             with self._lock:
                 self._jobs.discard(job)
+            job.close()
 
 
 class _HostJob:
@@ -259,6 +260,7 @@ class _HostJob:
                 with contextlib.suppress(OSError):
                     self._channel.shutdown(socket.SHUT_RDWR)
             answering.join()
+            self._channel.close()
 
     def status(self, seconds: float | None = None) -> dict[str, Any] | None:
         """Return how it stands; None if its agent has ended, or doesn't say it."""
@@ -267,14 +269,21 @@ class _HostJob:
             return {**ask(self._held, STATUS), "owner": self.owner}
         return None
 
+    def close(self) -> None:
+        """Close the socket over which it is asked, when its agent has ended."""
+        with self._asking:
+            self._held.close()
+
     def wait(self) -> int:
         """Wait until its agent has ended, and return the exit code."""
         return self._child.wait()
 
     def end(self) -> None:
         """End it, and wait until it has ended."""
-        with contextlib.suppress(OSError):
-            self._held.shutdown(socket.SHUT_RDWR)
+        # One that has not begun yet listens to its channel only.
+        for held in [self._held] if self.job else [self._held, self._channel]:
+            with contextlib.suppress(OSError):
+                held.shutdown(socket.SHUT_RDWR)
         try:
             self._child.wait(END_SECONDS)
         except subprocess.TimeoutExpired:

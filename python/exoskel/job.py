@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Job"]
 
+# What a program proves itself by to agents.
+_PROOF = frozenset(["credential", "key", "policy", "revocation_list", "trust_anchors", "vomsdir"])
+
 
 class Job:
     """Processes on one or more hosts, which know each other and end together.
@@ -48,11 +51,17 @@ class Job:
     detach : bool
         Whether processes go on when this program leaves the job, by `close`, the end of the block or its own end. Nobody signs new
         processes then. They end by themselves, or by ``exoskel job end``.
+    delegate : bool
+        Whether processes get a limited proxy of the grid's user who makes the job: a file that ``X509_USER_PROXY`` names.
+    **more
+        For `Agents`, ``key``, ``revocation_list``, ``trust_anchors`` and ``vomsdir`` as for `exoskel.links.Node`: a grid's user needs some.
 
     Raises
     ------
     ValueError
         If a credential is missing for `Agents`, or given for another launcher.
+    CredentialError
+        If no proxies can be signed by it, or a host takes none.
     ProcessEndedError
         If an agent can't be started, or has ended.
     TimeoutError
@@ -68,16 +77,25 @@ class Job:
         credential: str | os.PathLike[str] | None = None,
         policy: str | os.PathLike[str] | None = None,
         detach: bool = False,
+        delegate: bool = False,
+        **more: Any,
     ) -> None:
         if min is not None and (isinstance(min, bool) or not isinstance(min, int) or min < 1):
             raise ValueError(f"got min={min!r}, expected a whole number from 1")
         limit = bounded_seconds(timeout)
-        launcher = _proven(Local() if launch is None else launch, credential, policy)
+        given = {"credential": credential, "policy": policy, **more}
+        told = {name: value for name, value in given.items() if value is not None}
+        launcher = _proven(Local() if launch is None else launch, told)
         if detach:
             if not isinstance(launcher, Agents | Local | Ssh):
                 raise ValueError(f"got detach=True with {launcher!r}, which can't do that")
             launcher = launcher.detached()
-        self._state = JobState(launcher, min, limit, is_detached=detach)
+        prepare = None
+        if delegate:
+            from .job_delegation import delegation
+
+            prepare = delegation(told)
+        self._state = JobState(launcher, min, limit, is_detached=detach, prepare=prepare)
         self._finalizer = weakref.finalize(self, self._state.close)
 
     def start(
@@ -197,20 +215,16 @@ class Job:
         return f"<exoskel.Job {self._state.job[:8]}: {self._state.described()}>"
 
 
-def _proven(
-    launcher: Launcher,
-    credential: str | os.PathLike[str] | None,
-    policy: str | os.PathLike[str] | None,
-) -> Launcher:
+def _proven(launcher: Launcher, told: dict[str, Any]) -> Launcher:
     """Give a launcher what it proves itself by, if it has a use for that."""
+    unknown = sorted(told.keys() - _PROOF)
+    if unknown:
+        raise TypeError(f"got {unknown[0]}=, expected one of {', '.join(sorted(_PROOF))}")
     if isinstance(launcher, Agents):
-        if credential is None:
-            return launcher
-        return launcher.proven_by(credential, **({} if policy is None else {"policy": policy}))
-    if credential is not None or policy is not None:
-        what = "credential" if credential is not None else "policy"
+        return launcher.proven_by(**told) if "credential" in told else launcher
+    if told:
         raise ValueError(
-            f"got {what}= with {launcher!r}, expected it with Agents(...) only: it needs none, as it proves itself otherwise"
+            f"got {next(iter(told))}= with {launcher!r}, expected it with Agents(...) only: it needs none, as it proves itself otherwise"
         )
     return launcher
 

@@ -126,6 +126,7 @@ class JobState:
         timeout: float,
         *,
         is_detached: bool = False,
+        prepare: Callable[[str, links.Binding], None] | None = None,
     ) -> None:
         # Once all hosts are there, processes go on without this program.
         self._is_detached = False
@@ -146,6 +147,9 @@ class JobState:
         try:
             self._node = self._made_node()
             self._launch(launcher, hosts_min, time.monotonic() + timeout)
+            for agent in self._agents.values():
+                if prepare is not None and agent.binding is not None:
+                    prepare(agent.host, agent.binding)
             self._is_detached = is_detached
         except BaseException:
             self.close()

@@ -20,6 +20,7 @@ __all__ = ["add_commands"]
 # Of a job that is named by its beginning.
 _NAME_CHARACTERS_MIN = 4
 _NAME_CHARACTERS_SHOWN = 12
+_MORE = ("key", "trust_anchors", "vomsdir")
 # How long an agent may take to answer; to end a job, it waits for what runs.
 _ANSWER_SECONDS = 10.0
 _END_SECONDS = 30.0
@@ -68,6 +69,10 @@ def _add_agents(parser: argparse.ArgumentParser) -> None:
         "--credential", type=Path, metavar="FILE", help="the credential of who has made the job"
     )
     parser.add_argument("--key", type=Path, metavar="FILE", help="its key, if it doesn't hold it")
+    parser.add_argument("--trust-anchors", type=Path, metavar="DIR", help="a grid's authorities")
+    parser.add_argument(
+        "--vomsdir", type=Path, metavar="DIR", help="the VOMS servers whose attributes count"
+    )
     parser.add_argument(
         "--policy", type=Path, metavar="FILE", help="which wires get which protection"
     )
@@ -151,7 +156,7 @@ def _places(
 ]:
     """Yield where to look: a name, what lists the jobs there, and what ends one."""
     if arguments.agents is None:
-        if arguments.credential or arguments.policy or arguments.key:
+        if any(getattr(arguments, name) for name in ("credential", "policy", *_MORE)):
             raise UsageError(
                 "got a credential without --agents, expected both: jobs of this machine need none"
             )
@@ -163,7 +168,7 @@ def _places(
         )
     place = arguments.agents
     addresses = agents_of(place if Path(place).exists() else [place])
-    more = {} if arguments.key is None else {"key": arguments.key}
+    more = {name: value for name in _MORE if (value := getattr(arguments, name)) is not None}
     with Node(
         arguments.credential, policy=arguments.policy, live=False, patience=0.0, **more
     ) as node:
