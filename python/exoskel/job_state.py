@@ -244,16 +244,23 @@ class JobState:
             group = self._new_group(1, [agent], "an invited process")
             told |= {"size": 1, "patience": self._patience, "invited": True}
             word = new_word()
-            place = self._ask(agent, "invite", group.number, group.number, told, word)
-            file.write(invitation(place, word))
+            try:
+                place = self._ask(agent, "invite", group.number, group.number, told, word)
+                file.write(invitation(place, word))
+                file.flush()
+            except BaseException as error:
+                os.unlink(path)
+                self._end(group.records[0], None, 0.0, 0, str(error))
+                raise
         return Processes(self, group.records)
 
     def _first_agent(self) -> Agent:
-        return next(iter(self._agents.values()))
+        agent = next(iter(self._agents.values()))
+        _check_there(agent)
+        return agent
 
     def _ask(self, agent: Agent, *what: Any) -> Any:
-        if agent.is_lost or agent.binding is None:
-            raise ProcessEndedError(f"what starts processes on {agent.host} has ended")
+        assert agent.binding is not None
         return agent.binding.request(*what).result()
 
     def _new_group(
@@ -279,8 +286,7 @@ class JobState:
         """Start processes on all hosts."""
         agents = list(self._agents.values())
         for agent in agents:
-            if agent.is_lost:
-                raise ProcessEndedError(f"what starts processes on {agent.host} has ended")
+            _check_there(agent)
         group = self._new_group(count, agents, program)
         told |= {"size": count, "patience": self._patience}
         for agent in agents:
@@ -523,6 +529,11 @@ class JobState:
             with contextlib.suppress(LinkError):
                 self._node.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _check_there(agent: Agent) -> None:
+    if agent.is_lost:
+        raise ProcessEndedError(f"what starts processes on {agent.host} has ended")
 
 
 def _number_of(call: links.Call) -> int:
