@@ -221,14 +221,14 @@ def test_nothing_is_left_of_a_creator_that_is_killed(lab: Lab) -> None:
     assert daemon.process.poll() is None
 
 
-def host_of(_item: int) -> str:
+def slot_host(_item: int) -> str:
     return ex.links.here().name.partition("#")[0]
 
 
 def test_a_manager_has_slots_on_hosts_whose_agents_run(lab: Lab) -> None:
     lines = [lab.daemon(f"lab{number}.example.org").line for number in (1, 2)]
     with ex.Manager(
-        host_of, ex.ParDegree(2), launch=ex.Agents(lines), credential=lab.credential(HEAD)
+        slot_host, ex.ParDegree(2), launch=ex.Agents(lines), credential=lab.credential(HEAD)
     ) as manager:
         assert set(manager.map(range(500))) <= {"lab1.example.org", "lab2.example.org"}
         workers = sorted(worker.name for worker in manager.summary().workers)

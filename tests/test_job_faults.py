@@ -132,3 +132,10 @@ def test_words_that_cannot_travel_are_refused_before_anything_starts(job: Job) -
     with pytest.raises(ValueError, match="surrogates"):
         job.start(bad)
     assert not job.summary().processes
+
+
+def test_a_process_that_has_only_been_forked_ends_with_its_agent() -> None:
+    for _ in range(20):
+        with Job() as job:
+            job.start(["sleep", "600"], count=4)
+            os.kill(job._state._agents[1].channel._process.pid, signal.SIGKILL)  # type: ignore[attr-defined]

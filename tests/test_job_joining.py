@@ -249,3 +249,25 @@ def test_what_can_join_is_checked_before_anything_starts(job: Job) -> None:
     with pytest.raises(TypeError, match="got joined= beside"):
         job.start(len, joined=2)
     assert not job.summary().processes
+
+
+def test_a_job_ends_at_once_whoever_has_not_come(tmp_path: Path) -> None:
+    with Job() as job:
+        invited = job.invite(tmp_path / "invitation")
+        started = job.start(["sleep", "600"], joined=2)
+    for future in (*invited, *started):
+        with pytest.raises(ProcessEndedError, match=r"its job is over|has never joined"):
+            future.result(0)
+    assert not any("lost with" in one.stderr for one in job.summary().processes)
+
+
+def test_nobody_is_invited_where_nothing_starts_processes(job: Job, tmp_path: Path) -> None:
+    agent = job._state._agents[1]
+    agent.channel._process.kill()  # type: ignore[attr-defined]
+    assert eventually(lambda: agent.is_lost)
+    with pytest.raises(ProcessEndedError, match=r"what starts processes on .* has ended"):
+        job.invite(tmp_path / "invitation")
+    with pytest.raises(ProcessEndedError, match=r"what starts processes on .* has ended"):
+        job.start(["true"], joined=1)
+    assert not (tmp_path / "invitation").exists()
+    assert not job.summary().processes

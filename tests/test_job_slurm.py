@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.processes import eventually
+from tests.processes import eventually, gone
 from tests.slurm_cluster import Cluster, cluster, logs, missing
 from tests.test_job_joining import starting
 
@@ -101,6 +102,35 @@ def test_the_end_of_the_creator_ends_the_step(slurm: Cluster) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], check=False, timeout=SECONDS)
     assert done.returncode == -9
+
+
+def test_the_end_of_srun_ends_the_agents(slurm: Cluster) -> None:
+    with ex.Job(launcher(slurm)) as job:
+        started = job.start(["sleep", "600"], count=2)
+        channel = job._state._agents[1].channel
+        channel._step._process.kill()  # type: ignore[attr-defined]
+        for future in started:
+            with pytest.raises(ex.ProcessEndedError, match="it was lost with what starts"):
+                future.result(SECONDS)
+    # Nobody gives the allocation back but srun, or Slurm when it finds nobody there.
+    slurm.run("scancel", "--user=root")
+
+
+def agent_here(here: JobNode) -> int:
+    """Return which process the agent is: the parent of the one that has forked this one."""
+    with open(f"/proc/{os.getppid()}/stat", encoding="ascii") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+
+
+def test_the_end_of_one_agent_is_not_the_others(slurm: Cluster) -> None:
+    with ex.Job(launcher(slurm)) as job:
+        first, second = job.start(agent_here, count=2).values(SECONDS)
+        asleep = job.start(["sleep", "600"], count=2)
+        os.kill(first, signal.SIGKILL)
+        with pytest.raises(ex.ProcessEndedError, match=r"on node1 .*lost with what starts"):
+            asleep[0].result(SECONDS)
+        assert not asleep[1].done()
+        assert not gone(second)
 
 
 def test_a_credential_is_opened_once_and_by_its_account_alone(slurm: Cluster) -> None:

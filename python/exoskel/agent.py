@@ -271,7 +271,8 @@ class Agent:
             for process in self._processes.values():
                 with contextlib.suppress(OSError):
                     process.context.shutdown(socket.SHUT_WR)
-            self._joining.close_all()
+            for one in self._joining.close_all():
+                self._tell_end(one, None, "it has not come, and its job is over")
             for process in list(self._processes.values()):
                 # It has run before, and may run on.
                 if process.told.get("invited"):

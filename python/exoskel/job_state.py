@@ -293,16 +293,23 @@ class JobState:
         with invitation_file(path) as file:
             self._fill(group, [agent], 1)
             word = new_word()
-            place = self._ask(agent, "invite", group.number, group.number, group.told, word)
-            file.write(invitation(place, word))
+            try:
+                place = self._ask(agent, "invite", group.number, group.number, group.told, word)
+                file.write(invitation(place, word))
+                file.flush()
+            except BaseException as error:
+                os.unlink(path)
+                self._end(group.records[0], None, 0.0, 0, str(error))
+                raise
         return Processes(self, group.records)
 
     def _first_agent(self) -> Agent:
-        return next(iter(self._agents.values()))
+        agent = next(iter(self._agents.values()))
+        _check_there(agent)
+        return agent
 
     def _ask(self, agent: Agent, *what: Any) -> Any:
-        if agent.is_lost or agent.binding is None:
-            raise ProcessEndedError(f"what starts processes on {agent.host} has ended")
+        assert agent.binding is not None
         return agent.binding.request(*what).result()
 
     def _fill(self, group: Group, agents: list[Agent], count: int) -> None:
@@ -320,8 +327,7 @@ class JobState:
         """Start processes on all hosts, neighbours on one."""
         agents = list(self._agents.values())
         for agent in agents:
-            if agent.is_lost:
-                raise ProcessEndedError(f"what starts processes on {agent.host} has ended")
+            _check_there(agent)
         self._fill(group, agents, count)
         for agent in agents:
             self._have_started(
@@ -636,6 +642,11 @@ class JobState:
             with contextlib.suppress(LinkError):
                 self._node.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _check_there(agent: Agent) -> None:
+    if agent.is_lost:
+        raise ProcessEndedError(f"what starts processes on {agent.host} has ended")
 
 
 def _number_of(call: links.Call) -> int:

@@ -142,10 +142,9 @@ class Joining:
             door.path.unlink()
         return door.inside, list(door.free.values())
 
-    def close_all(self) -> None:
-        """Let nobody in any more."""
-        for name in list(self._doors):
-            self.close(name)
+    def close_all(self) -> list[int]:
+        """Let nobody in any more. Return the numbers of those that have not come."""
+        return [number for name in list(self._doors) for number in self.close(name)[1]]
 
     def _accept(self, door: Door, _events: int) -> None:
         try:

@@ -315,9 +315,10 @@ class _Zygote:
 
     def _end_all(self) -> None:
         for process in self._running:
-            # All that it has started is of its session, unless it has left it.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process, signal.SIGKILL)
+            # All that it has started is of its session, unless it has left it. It may not have made that yet.
+            for kill in (os.killpg, os.kill):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    kill(process, signal.SIGKILL)
         for process in list(self._running):
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(process, 0)
