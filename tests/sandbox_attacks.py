@@ -38,6 +38,11 @@ ATTACKS = {
     "lists a folder of the account": "import os; os.listdir(os.path.dirname(os.environ['SECRET']))",
     "writes outside of its folder": "import os; open(os.environ['OUTSIDE'], 'w').write('here')",
     "removes what is outside of its folder": "import os; os.remove(os.environ['REMOVED'])",
+    "opens a file of the account to others": "import os; os.chmod(os.environ['LEFT'], 0o644)",
+    "opens a file to others while it is open": "import os; os.fchmod(os.open('own', os.O_CREAT | os.O_RDWR), 0o666)",
+    "says that a file of the account is old": "import os; os.utime(os.environ['LEFT'], (0, 0))",
+    "names an attribute of a file of the account": "import os; os.setxattr(os.environ['LEFT'], 'user.left', b'x')",
+    "gives a file of the account to its group": "import os; os.chown(os.environ['LEFT'], -1, os.getgid())",
     "opens what another job has left": "import os; open(os.environ['LEFT']).read()",
     "finds a secret of its agent in the environment": "import os; os.environ['AGENT_TOKEN']",
     "connects by IPv4": _SOCKET
@@ -82,7 +87,9 @@ os.execv(f'/proc/self/fd/{memory}', ['true'])
 """,
     "executes what it has written": """
 import os, shutil
-shutil.copy(shutil.which('true'), 'program')
+program = os.open('program', os.O_CREAT | os.O_WRONLY, 0o755)
+os.write(program, open(shutil.which('true'), 'rb').read())
+os.close(program)
 os.execv('program', ['program'])
 """,
     "makes a user namespace": _KERNEL + f"call({_CALLS['unshare']}, 0x10000000)",

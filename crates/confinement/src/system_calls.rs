@@ -15,8 +15,12 @@ use crate::{ConfinementError, NetworkAccess};
 /// The first number that this list doesn't know: Linux 6.18 has none above. Another interface of x86-64 (x32) has all its numbers there.
 const UNKNOWN: u32 = 470;
 
-/// `open_tree_attr`, which the library has no name for yet.
+// The library has no names for these yet.
+const FCHMODAT2: i64 = 452;
+const SETXATTRAT: i64 = 463;
+const REMOVEXATTRAT: i64 = 466;
 const OPEN_TREE_ATTR: i64 = 467;
+const FILE_SETATTR: i64 = 469;
 
 /// `clone3`, as a filter sees it.
 const CLONE3: u32 = 435;
@@ -61,6 +65,21 @@ const REFUSED: &[i64] = &[
     libc::SYS_swapon,
     libc::SYS_swapoff,
     libc::SYS_acct,
+    // What Landlock doesn't know of files: modes, owners, times and attributes. The account's own could be opened to others.
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    FCHMODAT2,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    SETXATTRAT,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    REMOVEXATTRAT,
+    FILE_SETATTR,
     // What stays when it ends, for others of the account.
     libc::SYS_add_key,
     libc::SYS_request_key,
@@ -111,6 +130,12 @@ const REFUSED: &[i64] = &[
 /// Of one kind of processor.
 #[cfg(target_arch = "x86_64")]
 const REFUSED_HERE: &[i64] = &[
+    libc::SYS_chmod,
+    libc::SYS_chown,
+    libc::SYS_lchown,
+    libc::SYS_utime,
+    libc::SYS_utimes,
+    libc::SYS_futimesat,
     libc::SYS_iopl,
     libc::SYS_ioperm,
     libc::SYS_modify_ldt,
@@ -169,7 +194,17 @@ fn program(network: NetworkAccess) -> Result<BpfProgram, BackendError> {
     let death = u64::from(libc::PR_SET_PDEATHSIG.cast_unsigned());
     rules.insert(libc::SYS_prctl, vec![is(0, death)?]);
     // Of others of the account.
-    rules.insert(libc::SYS_prlimit64, vec![only(0, SeccompCmpOp::Ne, 0)?]);
+    for call in [
+        libc::SYS_prlimit64,
+        libc::SYS_sched_setscheduler,
+        libc::SYS_sched_setparam,
+        libc::SYS_sched_setattr,
+    ] {
+        rules.insert(call, vec![only(0, SeccompCmpOp::Ne, 0)?]);
+    }
+    // What is open already has passed Landlock.
+    let by_path = SeccompCondition::new(1, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?;
+    rules.insert(libc::SYS_utimensat, vec![SeccompRule::new(vec![by_path])?]);
     let process = u64::from(libc::PRIO_PROCESS);
     let others = [
         only(0, SeccompCmpOp::Ne, process),
