@@ -20,7 +20,7 @@
 #   make bench-numeric   BLAS in tasks and a large constant, ours and joblib's   (BENCH_ARGUMENTS="--rounds 9")
 #   make bench-links      links and their peers: streams, round trips, gateways    (PART=stream: one part)
 #   make bench-redist     an array between two programs, ours and the peers        (PART=same_host: one part)
-#   make bench-launch     processes by one request, ours and the standard library's
+#   make bench-launch     processes by one request, beside the standard library's, srun and mpiexec
 #   make paper-nexus     the figures of a paper on a library of secure links, with ours beside
 #   make paper-redistribution   the figures of a paper on redistribution, and of a coupled climate   (PART=climate: one part)
 #   make paper-grid-services   the tables of a paper on grid services in Erlang, and its overload
