@@ -24,6 +24,7 @@ import exoskel as ex
 from exoskel import _core, links
 from exoskel.agent_frames import frame, read_frame
 from exoskel.cli import main
+from exoskel.host_sandbox import check_manager, narrowed
 from exoskel.job_control import ask_to_end, local_jobs
 from exoskel.job_process import JobNode
 
@@ -447,15 +448,32 @@ def test_a_user_of_a_grid_starts_processes(
     daemon = lab.daemon(name, *words, policy=rules)
     proxy = alice.write(lab.place / "proxy")
     trust: dict[str, Any] = {"trust_anchors": grid.anchors, "vomsdir": grid.vomsdir}
+    lab_place = str(lab.place)
     with ex.Job(ex.Agents([daemon.line]), credential=proxy, **trust) as job:
-        assert job.start(host_of, cwd="/").values(timeout=SECONDS) == [name]
+
+        def whereabouts(here: JobNode) -> list[object]:
+            try:
+                found: object = os.listdir(lab_place)
+            except PermissionError:
+                found = "refused"
+            return [here.name.partition("#")[0], found]
+
+        # Whom only a grid knows is confined.
+        assert job.start(whereabouts).values(timeout=SECONDS) == [[name, "refused"]]
+        assert daemon.said("in a sandbox (as people and hosts of a grid are")
         asked = ["--agents", daemon.line, "--credential", str(proxy), *grid.trust, "--json"]
         capsys.readouterr()
         assert main(["job", "list", *asked]) == 0
         [listed] = json.loads(capsys.readouterr().out)["jobs"]
         assert listed["owner"] == grid.user().dn
     with ex.Job(ex.Agents([daemon.line]), credential=proxy, delegate=True, **trust) as job:
-        [[mode, content, path]] = job.start(proxy_of, cwd="/").values(timeout=SECONDS)
+
+        def proxy_of(here: JobNode) -> list[object]:
+            path = os.environ["X509_USER_PROXY"]
+            with open(path, "rb") as file:
+                return [os.stat(path).st_mode & 0o777, file.read(), path]
+
+        [[mode, content, path]] = job.start(proxy_of).values(timeout=SECONDS)
         assert mode == 0o600
         judged = lab.place / "delegated"
         write_private(judged, content)
@@ -471,17 +489,6 @@ def test_a_user_of_a_grid_starts_processes(
     nobody = grid.proxy(grid.user("Mallory")).write(lab.place / "other-proxy")
     with pytest.raises(ex.ProcessEndedError, match="asks for fqan"):
         ex.Job(ex.Agents([daemon.line]), credential=nobody, **trust)
-
-
-def proxy_of(here: JobNode) -> list[object]:
-    """Return what a process finds of its user's proxy."""
-    path = Path(os.environ["X509_USER_PROXY"])
-    return [path.stat().st_mode & 0o777, path.read_bytes(), str(path)]
-
-
-def host_of(here: JobNode) -> str:
-    """Say where it is."""
-    return here.name.partition("#")[0]
 
 
 def test_nothing_of_the_host_reaches_its_jobs(lab: Lab) -> None:
@@ -629,3 +636,82 @@ def test_an_agent_of_another_version_is_named(lab: Lab, monkeypatch: pytest.Monk
     with pytest.raises(ex.VersionError, match=r"lab1\.example\.org has Exoskel .*, expected 99\.0"):
         lab.job(one, two)
     assert eventually(lambda: one.processes() + two.processes() == [])
+
+
+CONFINING = f"""\
+{POLICY}
+[sandbox]
+managers = ["{HEAD}"]
+read = ["/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache"]
+memory = "8 GiB"
+"""
+
+
+def test_a_hosts_policy_confines_whatever_the_creator_asks_for(lab: Lab) -> None:
+    daemon = lab.daemon("lab1.example.org", policy=CONFINING)
+    secret = lab.place / "secret"
+    secret.write_text("word")
+    wide = ex.Sandbox(read=["/", "/usr", str(lab.place)], network="all")
+    with lab.job(daemon) as job:
+        assert job.start(["cat", str(secret)]).wait(SECONDS) == [1]
+        assert job.start(["cat", str(secret)], sandbox=wide).wait(SECONDS) != [0]
+        assert job.start(["sh", "-c", "exit 7"]).wait(SECONDS) == [7]
+        starter = job.start(["sh", "-c", "true"], joined=1)
+        with pytest.raises(ex.ProcessEndedError, match="start none of their job"):
+            starter[0].result(SECONDS)
+        assert all(one.sandbox for one in job.summary().processes[:3])
+    assert daemon.said(f'in a sandbox (by "{HEAD}" in [sandbox] managers')
+    with lab.job(daemon, credential=OTHER) as job:
+        assert job.start(["cat", str(secret)]).wait(SECONDS) == [0]
+
+
+def read_file(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except PermissionError:
+        return "refused"
+
+
+def test_a_hosts_policy_confines_the_slots_of_managers(lab: Lab) -> None:
+    confining = CONFINING.replace(
+        'read = ["/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache"]\n', ""
+    )
+    line = lab.daemon("lab1.example.org", policy=confining).line
+    secret = lab.place / "secret"
+    secret.write_text("word")
+    with ex.Manager(
+        read_file, ex.ParDegree(2), launch=ex.Agents([line]), credential=lab.credential(HEAD)
+    ) as manager:
+        assert set(manager.map([str(secret)] * 10)) == {"refused"}
+
+
+@pytest.mark.parametrize(
+    ("host", "asked", "found"),
+    [
+        ({}, {}, {}),
+        ({"network": "links"}, {"network": "all"}, {"network": "links"}),
+        ({"network": "links"}, {"network": "none"}, {"network": "none"}),
+        ({"memory": 2}, {}, {"memory": 2}),
+        ({"memory": 2}, {"memory": 3}, {"memory": 2}),
+        ({"memory": 3}, {"memory": 2}, {"memory": 2}),
+        ({"read": ["/usr", "/data"]}, {"read": ["/", "/data"]}, {"read": ["/data"]}),
+        ({"write": ["/data"]}, {"write": ["/etc", "/data/link"]}, {"write": []}),
+    ],
+)
+def test_what_is_asked_for_is_never_wider(
+    host: dict[str, Any], asked: dict[str, Any], found: dict[str, Any]
+) -> None:
+    all_of = {**ex.Sandbox().told(), **host}
+    assert narrowed(all_of, {**ex.Sandbox().told(), **asked}) == {**all_of, **found}
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["unix:/run/docker.sock", "127.0.0.1:22", "[::1]:22", "[::ffff:127.0.0.1]:22", "host:1"],
+)
+def test_no_slot_is_connected_within_its_host(place: str) -> None:
+    with pytest.raises(PermissionError, match="doesn't let it be connected"):
+        check_manager(ex.Sandbox().told(), place)
+    check_manager(ex.Sandbox().told(), "10.1.2.3:1")
+    with pytest.raises(PermissionError, match="doesn't let it be connected"):
+        check_manager(ex.Sandbox(network="none").told(), "10.1.2.3:1")

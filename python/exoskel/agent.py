@@ -32,7 +32,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from . import __version__, _core, links
 from .errors import LinkError
-from .job_delegation import HostProxy
+from .host_sandbox import check_manager, narrowed
+from .job_delegation import PROXY, HostProxy
 from .job_dialling import ConnectionMaker, is_of_network
 from .joining import Joining
 from .process_zygote import AGENT, RANK, SIZE, ProcessEnd, ProcessStart, ProcessZygote
@@ -126,9 +127,12 @@ class Agent:
         job: str = "",
         processes_max: int | None = None,
         is_detached: bool = False,
+        sandbox: dict[str, Any] | None = None,
         printed_to: int | None = None,
     ) -> None:
         self.job = job
+        # What the host lets every process use; all that the account may, if it is None.
+        self._sandbox = sandbox
         self._begun = time.time()
         # At the same time; as many as the creator wants, if it is None.
         self._processes_max = processes_max
@@ -299,16 +303,29 @@ class Agent:
         ranks : list of int
             The rank of each among those that are started together.
         what : dict
-            ``words``: the program and its arguments, none for a function. ``directory``: where they begin, or None. ``environment``: what
+            ``words``: the program and its arguments, none for a function. ``directory``: where they begin, or None, and ``must_enter``: whether they can't elsewhere. ``environment``: what
             they have in it besides that of the agent. ``joined``: the numbers of the processes that the program starts itself, by ranks.
-            ``sandbox``: what they may use, or None.
+            ``sandbox``: what they may use, or None. ``manager``: where the manager listens whose slots they are.
         told : dict
             What the processes learn besides, when they join.
         """
         words, directory = tuple(what["words"]), what["directory"]
+        must_enter = bool(what.get("must_enter", True))
+        sandbox = what.get("sandbox")
+        if self._sandbox is not None:
+            try:
+                sandbox = narrowed(self._sandbox, sandbox)
+                if "manager" in what:
+                    check_manager(self._sandbox, str(what["manager"]))
+            except (PermissionError, TypeError, KeyError, ValueError) as error:
+                for number in numbers:
+                    self._tell_end(number, None, str(error))
+                return
         if what.get("joined"):
             [number] = numbers
             try:
+                if sandbox is not None:
+                    raise PermissionError(0, "processes in sandboxes start none of their job")
                 opened = self._opened(group, number, what["joined"], told)
             except OSError as error:
                 reason = error.strerror or str(error)
@@ -316,7 +333,7 @@ class Agent:
                     self._tell_end(one, None, reason)
                 return
             said = {**opened, **self.environment, **what["environment"]}
-            self._start(ProcessStart(number, words, directory, said), told, _Group())
+            self._start(ProcessStart(number, words, directory, must_enter, said), told, _Group())
             return
         for number, rank in zip(numbers, ranks, strict=True):
             if self._processes_max is not None and len(self._processes) >= self._processes_max:
@@ -325,12 +342,13 @@ class Agent:
                 continue
             said = {RANK: str(rank), SIZE: str(told["size"])}
             said |= self.environment | what["environment"]
-            start = ProcessStart(number, words, directory, said)
+            start = ProcessStart(number, words, directory, must_enter, said)
             told_each, its = self._told(number, rank, told), self._group(group)
             its.places.add(told_each["listen"][0])
-            if what.get("sandbox") is not None:
-                start = self._in_sandbox(start, what["sandbox"], told_each["listen"])
-                told_each["network"] = what["sandbox"]["network"]
+            if sandbox is not None:
+                own = {**sandbox, "manager": what["manager"]} if "manager" in what else sandbox
+                start = self._in_sandbox(start, own, told_each["listen"])
+                told_each["network"] = sandbox["network"]
             self._start(start, told_each, its)
 
     def _in_sandbox(
@@ -340,7 +358,10 @@ class Agent:
         folder = self._folder / f"own-{start.number}"
         folder.mkdir(mode=0o700)
         told = {**sandbox, "folder": str(folder), "listen": listen}
-        return replace(start, directory=start.directory or str(folder), sandbox=told)
+        # A proxy of its user is for it.
+        told["proxy"] = self.environment.get(PROXY)
+        directory = start.directory if start.must_enter and start.directory else str(folder)
+        return replace(start, directory=directory, sandbox=told)
 
     def invite(self, group: int, number: int, told: dict[str, Any], word: str) -> str:
         """Let one process in that runs already, and says a word. Return where."""
@@ -699,6 +720,7 @@ def main(
     lifeline: int | None = None,
     processes_max: int | None = None,
     is_detached: bool = False,
+    sandbox: dict[str, Any] | None = None,
 ) -> int:
     """Be a job's agent, until the channel ends. Return the exit code.
 
@@ -712,6 +734,8 @@ def main(
         How many processes there can be at the same time.
     is_detached : bool
         Whether processes go on when the channel has ended.
+    sandbox : dict, optional
+        What the host's policy lets the job's processes use, as `Sandbox.told` has it.
     """
     # What each process needs is loaded once for all of them. Nothing runs yet that a process must not share.
     for module in _PRELOADED:
@@ -740,6 +764,7 @@ def main(
         job=credential.name.rpartition(".")[2],
         processes_max=processes_max,
         is_detached=is_detached,
+        sandbox=sandbox,
         printed_to=None if printed is None else printed[1],
     )
     control = None
@@ -848,4 +873,6 @@ if __name__ == "__main__":
     limits = {name: int(options[word]) for name, word in _LIMITS if word in options}
     with standard_channel() if place == "--stdio" else _opened(*[int(place)] * 2) as files:
         incoming, outgoing = files
-        sys.exit(main(incoming, outgoing, is_detached="detach" in options, **limits))
+        sandbox = json.loads(options["sandbox"]) if "sandbox" in options else None
+        is_detached = "detach" in options
+        sys.exit(main(incoming, outgoing, is_detached=is_detached, sandbox=sandbox, **limits))

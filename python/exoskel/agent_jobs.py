@@ -7,6 +7,7 @@ goes through the daemon over a stream of a link, byte by byte.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pwd
 import signal
@@ -93,6 +94,9 @@ class HostJobs:
         Whose the processes are; that of the daemon, if not given.
     log : callable
         Takes a line for each job that has begun, was refused, or has ended.
+    sandbox_of : callable
+        Takes the name of a job's creator, with whom there is a session. Returns why its code is confined, and to what, as `Sandbox.told` has it;
+        None if it isn't.
     """
 
     def __init__(
@@ -100,8 +104,10 @@ class HostJobs:
         limits: AgentLimits,
         account: pwd.struct_passwd | None,
         log: Callable[[str], None],
+        sandbox_of: Callable[[str], tuple[str, dict[str, Any]] | None],
     ) -> None:
         self._limits = limits
+        self._sandbox_of = sandbox_of
         self._account = account
         self._log = log
         self._lock = threading.Lock()
@@ -162,6 +168,7 @@ class HostJobs:
                 job.end()
 
     def _begun(self, owner: str, is_detached: bool) -> _HostJob:
+        confined = self._sandbox_of(owner)
         with self._lock:
             if self._is_over:
                 raise ExoskelError("this agent is ending")
@@ -169,7 +176,7 @@ class HostJobs:
                 raise ExoskelError(
                     f"the limit of {self._limits.jobs} jobs at once (--jobs) is reached"
                 )
-            job = _HostJob(owner, is_detached, self._limits.processes, self._account)
+            job = _HostJob(owner, is_detached, self._limits.processes, self._account, confined)
             self._jobs.add(job)
         threading.Thread(target=self._follow, args=[job], name="exoskel-host-job").start()
         return job
@@ -186,6 +193,7 @@ class HostJobs:
                 return
             job.job = str(status["job"])
             how = ", detached" if job.is_detached else ""
+            how += f", in a sandbox ({job.confined})" if job.confined else ""
             self._log(f"job {job.job} of {who} has begun{how}, agent {job.process}")
             code = job.wait()
             self._log(f"job {job.job} of {who} has ended, exit code {code}")
@@ -204,8 +212,11 @@ class _HostJob:
         is_detached: bool,
         processes_max: int,
         account: pwd.struct_passwd | None,
+        confined: tuple[str, dict[str, Any]] | None,
     ) -> None:
         self.owner = owner
+        #: Why its processes are in sandboxes; nothing if they needn't be.
+        self.confined = "" if confined is None else confined[0]
         self.is_detached = is_detached
         self.job = ""
         self._asking = threading.Lock()
@@ -216,6 +227,9 @@ class _HostJob:
         numbers = channel.fileno(), lifeline.fileno()
         words = [sys.executable, "-P", "-m", "exoskel.agent", f"--lifeline={numbers[1]}"]
         words += [f"--processes={processes_max}", *(["--detach"] if is_detached else [])]
+        if confined is not None:
+            # Paths are paths of this host's own policy.
+            words.append(f"--sandbox={json.dumps(confined[1], default=os.fspath)}")
         with channel, lifeline:
             try:
                 self._child = subprocess.Popen(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from .link_places import BoundBefore
 
-__all__ = ["SANDBOX", "confine", "take_sockets"]
+__all__ = ["SANDBOX", "confine", "default_read", "take_sockets"]
 
 # In the environment of a process in a sandbox: to whom it may connect.
 SANDBOX = "EXOSKEL_SANDBOX"
@@ -80,8 +80,8 @@ def confine(
     Parameters
     ----------
     sandbox : mapping
-        `exoskel.Sandbox.told`, with ``folder``, which is this process's own, ``listen``, where its node listens, and ``manager``, where that of
-        a slot does.
+        `exoskel.Sandbox.told`, with ``folder``, which is this process's own, ``listen``, where its node listens, ``proxy``, a file, or None,
+        and of a slot ``manager``, where its manager listens.
     context : socket.socket
         The socket to its agent.
     environment : mapping
@@ -97,7 +97,9 @@ def confine(
     folder = sandbox["folder"]
     _clean_environment(sandbox, environment, folder)
     has_network = sandbox["network"] == "all"
-    read = _default_read() if sandbox["read"] is None else list(sandbox["read"])
+    read = default_read() if sandbox["read"] is None else list(sandbox["read"])
+    if sandbox["proxy"] is not None:
+        read.append(sandbox["proxy"])
     write = [folder, *sandbox["write"]]
     if not runs:
         _check_python(read, write)
@@ -139,7 +141,8 @@ def _python_folders() -> list[str]:
     return [sys.prefix, sys.base_prefix, library, package]
 
 
-def _default_read() -> list[str]:
+def default_read() -> list[str]:
+    """Return what processes in a sandbox may read if it doesn't say so: the system's programs, and the Python that runs this."""
     # The first place where modules are found is where the agent was started.
     modules = sys.path if sys.flags.safe_path else sys.path[1:]
     paths = (*_SYSTEM, *_python_folders(), *modules)

@@ -127,7 +127,8 @@ class Job:
         threads : int
             How many calls each process handles at the same time. A handler that waits for what another one does needs more than one.
         cwd : path, optional
-            Where the processes begin. If not given: where this process is; those in a sandbox in folders of their own.
+            Where the processes begin. If not given: where this process is, or in the home folder on hosts without such a directory; those in a
+            sandbox in folders of their own.
         env : mapping, optional
             What they have in their environment besides that of their agent. In a sandbox, they have little of that.
         sandbox : Sandbox, optional
@@ -154,9 +155,14 @@ class Job:
             directory = os.getcwd()
         if joined is not None:
             _check_joined(joined, count, words)
+            if sandbox is not None:
+                raise TypeError(
+                    "got sandbox= beside joined=, expected one of both: processes in sandboxes start none of their job"
+                )
         start = {
             "words": words,
             "directory": directory,
+            "must_enter": cwd is not None,
             "environment": environment,
             "sandbox": None if sandbox is None else sandbox.told(),
         }

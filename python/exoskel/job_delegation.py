@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
     from . import links
 
-__all__ = ["HostProxy", "delegation"]
+__all__ = ["PROXY", "HostProxy", "delegation"]
 
 # Where processes find it, as grids' tools do.
-_VARIABLE = "X509_USER_PROXY"
+PROXY = "X509_USER_PROXY"
 # How long a host may take to make a key, or to write the proxy.
 _SECONDS = 60.0
 
@@ -43,7 +43,7 @@ class HostProxy:
             raise CredentialError("got a proxy that was not asked for")
         content, _ = proxies.complete(bytes(chain), self._key, self._path)
         _core.write_secret(self._path, content)
-        self._environment[_VARIABLE] = str(self._path)
+        self._environment[PROXY] = str(self._path)
         self._key = None
 
 

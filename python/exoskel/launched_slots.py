@@ -133,13 +133,18 @@ class LaunchedSlots:
         }
         contents = pickle.dumps((sys.prefix, sys.path, True, pickle.dumps(told)))
         sandbox = options["sandbox"]
-        confined = None if sandbox is None else {**sandbox.told(), "manager": written}
-        # Other hosts have other directories, and a sandbox has its own.
-        has_ours = not self._launcher.has_network and sandbox is None
-        directory = os.getcwd() if has_ours else None
+        # A sandbox has its own.
+        directory = os.getcwd() if sandbox is None else None
         group = Group(
             "slot",
-            {"words": [], "directory": directory, "environment": {}, "sandbox": confined},
+            {
+                "words": [],
+                "directory": directory,
+                "must_enter": False,
+                "environment": {},
+                "sandbox": None if sandbox is None else sandbox.told(),
+                "manager": written,
+            },
             {"contents": contents, "threads": 1},
             ("peer", "worker"),
             self._on_end,

@@ -63,6 +63,8 @@ class ProcessStart:
     number: int
     words: tuple[str, ...] = ()
     directory: str | None = None
+    # If not, it begins in its home folder where there is no such directory.
+    must_enter: bool = True
     environment: Mapping[str, str] | None = None
     # What it may use, as `confining.confine` takes it; all that the account may, if there is none.
     sandbox: Mapping[str, Any] | None = None
@@ -274,7 +276,9 @@ class _Zygote:
             try:
                 os.chdir(what.directory)
             except OSError as error:
-                _leave(f"can't enter {what.directory}: {error.strerror}", _NOT_EXECUTABLE)
+                if what.must_enter:
+                    _leave(f"can't enter {what.directory}: {error.strerror}", _NOT_EXECUTABLE)
+                _enter_home()
         if what.sandbox is not None:
             _confine(what, what.sandbox)
         if what.words:
@@ -334,6 +338,13 @@ def _confine(what: ProcessStart, sandbox: Mapping[str, Any]) -> None:
             confining.confine(sandbox, context, environment, what.words[0] if what.words else "")
     except Exception as error:
         _leave(f"can't be confined: {error}", _NOT_EXECUTABLE)
+
+
+def _enter_home() -> None:
+    for place in (os.environ.get("HOME", "/"), "/"):
+        with contextlib.suppress(OSError):
+            os.chdir(place)
+            return
 
 
 def _leave(text: str, code: int) -> None:

@@ -14,7 +14,7 @@ use std::time::Duration;
 use aws_lc_rs::rand;
 use bytes::Bytes;
 use exoskel_data::Checked;
-use exoskel_identity::{Identity, Role};
+use exoskel_identity::{Identity, PeerText, Role};
 use exoskel_link::capability::{CapabilityError, Startpoint};
 use exoskel_link::handshake::ProcessNumber;
 use exoskel_link::{Protection, SessionError};
@@ -348,6 +348,30 @@ impl NodeHandle {
         shown.set_item("address", session.map(|one| one.address.as_str()))?;
         shown.set_item("protection", row.protection.map(Protection::name))?;
         Ok(shown)
+    }
+
+    /// What the code of somebody with whom there is a session may use on this host by the policy: why, and what, as `Sandbox.told` has it; nothing
+    /// if that is all that the account may.
+    fn sandbox_of<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+    ) -> PyResult<Option<(String, Bound<'py, PyDict>)>> {
+        let found = self.own(py)?.sandbox_of(name).ok_or_else(|| {
+            let text = format!("there is no session with {} any more", PeerText::new(name));
+            raise(py, ExceptionKind::Link, text)
+        })?;
+        let Some((allowed, why)) = found else {
+            return Ok(None);
+        };
+        let told = PyDict::new(py);
+        told.set_item("read", &allowed.read)?;
+        told.set_item("write", &allowed.write)?;
+        told.set_item("network", allowed.network.word())?;
+        told.set_item("memory", allowed.memory_bytes)?;
+        told.set_item("processes", allowed.processes)?;
+        told.set_item("file_size", allowed.file_bytes)?;
+        Ok(Some((why, told)))
     }
 
     /// The sessions that run: peer, method and address.
@@ -684,7 +708,7 @@ impl NodeHandle {
         if given.node() != own.identity() || given.endpoint() != endpoint {
             return Some(format!(
                 "got a startpoint of {:?} of {}, expected one of {endpoint:?} of {name}",
-                exoskel_identity::PeerText::new(given.endpoint()),
+                PeerText::new(given.endpoint()),
                 given.node(),
             ));
         }
@@ -817,7 +841,7 @@ fn failed_there(py: Python<'_>, text: String, failure: &PeerFailure) -> PyErr {
     let class = py
         .import("exoskel.links")
         .and_then(|links| links.getattr("HandlerError"));
-    let kind = exoskel_identity::PeerText::new(&failure.kind);
+    let kind = PeerText::new(&failure.kind);
     match class.and_then(|class| class.call1((text, kind.unquoted()))) {
         Ok(error) => PyErr::from_value(error),
         Err(error) => error,

@@ -111,7 +111,6 @@ def _agent(arguments: argparse.Namespace) -> int:
         log.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} agent {line}")
 
     signal.signal(signal.SIGTERM, _end)
-    jobs = HostJobs(limits, account, write)
     # Ctrl-C is the usual end of one that was started by hand.
     with (
         contextlib.suppress(KeyboardInterrupt),
@@ -124,7 +123,7 @@ def _agent(arguments: argparse.Namespace) -> int:
             patience=0.0,
             **more,
         ) as node,
-        contextlib.closing(jobs),
+        contextlib.closing(HostJobs(limits, account, write, node._node.sandbox_of)) as jobs,
     ):
         endpoint = node.endpoint(ENDPOINT, threads=_THREADS)
         endpoint.stream_handler(jobs.start)
