@@ -37,6 +37,7 @@ from .job_delegation import PROXY, HostProxy
 from .job_dialling import ConnectionMaker, is_of_network
 from .joining import Joining
 from .process_zygote import AGENT, RANK, SIZE, ProcessEnd, ProcessStart, ProcessZygote
+from .start_request import check_listen, check_number, check_start
 
 if TYPE_CHECKING:
     import io
@@ -191,11 +192,14 @@ class Agent:
             return None
         return max(0.0, self._deadline - time.monotonic())
 
-    def asked(self, action: Callable[..., None]) -> Callable[..., None]:
-        """Return a handler of the same name that has an action done by the thread that serves."""
+    def asked(
+        self, action: Callable[..., None], check: Callable[..., None] = lambda *_: None
+    ) -> Callable[..., None]:
+        """Return a handler of the same name that has an action done by the thread that serves, if its arguments pass a check."""
 
         @wraps(action)
         def handler(*arguments: Any) -> None:
+            check(*arguments)
             self.ask(partial(action, *arguments))
 
         return handler
@@ -326,6 +330,8 @@ class Agent:
             try:
                 if sandbox is not None:
                     raise PermissionError(0, "processes in sandboxes start none of their job")
+                if number in self._processes or self._is_full(number):
+                    return
                 opened = self._opened(group, number, what["joined"], told)
             except OSError as error:
                 reason = error.strerror or str(error)
@@ -336,9 +342,7 @@ class Agent:
             self._start(ProcessStart(number, words, directory, must_enter, said), told, _Group())
             return
         for number, rank in zip(numbers, ranks, strict=True):
-            if self._processes_max is not None and len(self._processes) >= self._processes_max:
-                limit = f"the agent's limit of {self._processes_max} processes at once (--processes) is reached"
-                self._tell_end(number, None, limit)
+            if number in self._processes or self._is_full(number):
                 continue
             said = {RANK: str(rank), SIZE: str(told["size"])}
             said |= self.environment | what["environment"]
@@ -350,6 +354,14 @@ class Agent:
                 start = self._in_sandbox(start, own, told_each["listen"])
                 told_each["network"] = sandbox["network"]
             self._start(start, told_each, its)
+
+    def _is_full(self, number: int) -> bool:
+        """Whether a process can't be started, as there are so many already; that is told."""
+        is_full = self._processes_max is not None and len(self._processes) >= self._processes_max
+        if is_full:
+            limit = f"the agent's limit of {self._processes_max} processes at once (--processes) is reached"
+            self._tell_end(number, None, limit)
+        return is_full
 
     def _in_sandbox(
         self, start: ProcessStart, sandbox: dict[str, Any], listen: list[str]
@@ -365,6 +377,8 @@ class Agent:
 
     def invite(self, group: int, number: int, told: dict[str, Any], word: str) -> str:
         """Let one process in that runs already, and says a word. Return where."""
+        check_number(group)
+        check_number(number)
         place = self._joining_path(number)
         door = self._joining.open(number, place, [number], told, self._group(group))
         door.word = word
@@ -721,6 +735,7 @@ def main(
     processes_max: int | None = None,
     is_detached: bool = False,
     sandbox: dict[str, Any] | None = None,
+    is_child: bool = False,
 ) -> int:
     """Be a job's agent, until the channel ends. Return the exit code.
 
@@ -736,6 +751,8 @@ def main(
         Whether processes go on when the channel has ended.
     sandbox : dict, optional
         What the host's policy lets the job's processes use, as `Sandbox.told` has it.
+    is_child : bool
+        Whether the job's creator itself has started this agent.
     """
     # What each process needs is loaded once for all of them. Nothing runs yet that a process must not share.
     for module in _PRELOADED:
@@ -755,6 +772,7 @@ def main(
         return 1
     told = json.loads(line)
     certificate, root = (base64.b64decode(told[name]) for name in ("certificate", "root"))
+    check_listen(told["listen"])
     folder = Path(tempfile.mkdtemp(prefix="exoskel-job-"))
     credential = key.credential(certificate, root)
     agent = Agent(
@@ -776,12 +794,8 @@ def main(
             patience=told["patience"],
         ) as node:
             endpoint = node.endpoint(ENDPOINT)
-            for action in (
-                agent.start,
-                agent.siblings,
-                agent.send_signal,
-                agent.end,
-            ):
+            endpoint.handler(agent.asked(agent.start, check_start))
+            for action in (agent.siblings, agent.send_signal, agent.end):
                 endpoint.handler(agent.asked(action))
             endpoint.handler(agent.answered(agent.invite))
             proxy = HostProxy(folder, agent.environment)
@@ -805,7 +819,8 @@ def main(
     finally:
         if control is not None:
             control.close()
-        for one in (folder, *told["folders"]):
+        # The creator's own folder is for its child to remove, which it knows by other ways than a host's daemon.
+        for one in (folder, *(told["folders"] if is_child else [])):
             shutil.rmtree(one, ignore_errors=True)
     return 0
 
@@ -870,9 +885,10 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     *words, place = sys.argv[1:]
     options = dict(word.removeprefix("--").partition("=")[::2] for word in words)
-    limits = {name: int(options[word]) for name, word in _LIMITS if word in options}
+    more: dict[str, Any] = {name: int(options[word]) for name, word in _LIMITS if word in options}
+    more["is_detached"] = "detach" in options
+    more["is_child"] = place != "--stdio" and "lifeline" not in options
+    more["sandbox"] = json.loads(options["sandbox"]) if "sandbox" in options else None
     with standard_channel() if place == "--stdio" else _opened(*[int(place)] * 2) as files:
         incoming, outgoing = files
-        sandbox = json.loads(options["sandbox"]) if "sandbox" in options else None
-        is_detached = "detach" in options
-        sys.exit(main(incoming, outgoing, is_detached=is_detached, sandbox=sandbox, **limits))
+        sys.exit(main(incoming, outgoing, **more))
