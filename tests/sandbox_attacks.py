@@ -42,6 +42,11 @@ ATTACKS = {
     "opens a file to others while it is open": "import os; os.fchmod(os.open('own', os.O_CREAT | os.O_RDWR), 0o666)",
     "says that a file of the account is old": "import os; os.utime(os.environ['LEFT'], (0, 0))",
     "names an attribute of a file of the account": "import os; os.setxattr(os.environ['LEFT'], 'user.left', b'x')",
+    "lists the attributes of a file of the account": "import os; os.listxattr(os.environ['LEFT'])",
+    "watches a folder of the account": _KERNEL
+    + "call(254, call(294, 0), os.path.dirname(os.environ['SECRET']).encode(), 0x100)",
+    "gives a sibling one processor": "import os; os.sched_setaffinity(int(os.environ['SIBLING']), {0})",
+    "slows the input of a sibling": _KERNEL + "call(251, 1, int(os.environ['SIBLING']), 3 << 13)",
     "gives a file of the account to its group": "import os; os.chown(os.environ['LEFT'], -1, os.getgid())",
     "opens what another job has left": "import os; open(os.environ['LEFT']).read()",
     "finds a secret of its agent in the environment": "import os; os.environ['AGENT_TOKEN']",

@@ -440,3 +440,18 @@ def test_a_traceback_begins_at_the_function_of_the_user(job: Job) -> None:
     assert lines[0] == "Traceback (most recent call last):"
     assert "in divide" in lines[1]
     assert lines[-1] == "ZeroDivisionError: division by zero"
+
+
+@pytest.mark.parametrize("arguments", ["abc", 11, {"n": 11}])
+def test_arguments_are_a_list(job: Job, arguments: Any) -> None:
+    with pytest.raises(TypeError, match=r"got arguments=.*, expected a list"):
+        job.start(add_norm, arguments=arguments)
+
+
+def test_a_start_that_is_too_long_ends_no_other_process(job: Job) -> None:
+    asleep = job.start(["sleep", "600"])
+    started = job.start(["true"], env={"LONG": "x" * 1_500_000})
+    with pytest.raises(ProcessEndedError, match="Argument list too long"):
+        started.result(SECONDS)
+    assert asleep[0].done() is False
+    assert job.start(["true"]).wait(SECONDS) == [0]

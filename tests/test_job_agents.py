@@ -346,6 +346,16 @@ def listed_here(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     return jobs
 
 
+def test_sandboxed_programs_of_a_detached_job_go_on(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ex.Job(detach=True) as job:
+        job.start(["sleep", "600"], count=3, sandbox=ex.Sandbox())
+    [listed] = listed_here(capsys)
+    assert len(listed["processes"]) == 3
+    assert main(["job", "end", listed["job"]]) == 0
+
+
 def test_a_detached_job_ends_when_all_functions_have_returned(
     lab: Lab, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -361,7 +371,7 @@ def test_who_may_not_start_is_told_the_rule(lab: Lab) -> None:
     start = POLICY.replace("start_detached", "nothing").replace(f', "{OTHER}"', "")
     daemon = lab.daemon("lab1.example.org", policy=start)
     with pytest.raises(
-        ex.ProcessEndedError, match=r"no agent of lab1\.example\.org \(127.*no \[\[allow\.rule\]\]"
+        ex.ProcessEndedError, match=r"agent of lab1\.example\.org \(127.*no \[\[allow\.rule\]\]"
     ) as caught:
         lab.job(daemon, credential=OTHER)
     assert caught.value.host == "lab1.example.org"
@@ -392,7 +402,7 @@ def test_hosts_that_are_not_there_are_named(lab: Lab) -> None:
     daemon = lab.daemon("lab1.example.org")
     nobody = f"{free_address()} lab2.example.org"
     with pytest.raises(
-        ex.ProcessEndedError, match=r"no agent of lab2\.example\.org \(127.*is dialled, and"
+        ex.ProcessEndedError, match=r"agent of lab2\.example\.org \(127.*is dialled, and"
     ) as caught:
         lab.job(daemon, nobody)
     assert caught.value.host == "lab2.example.org"
@@ -679,8 +689,17 @@ def test_a_hosts_policy_confines_the_slots_of_managers(lab: Lab) -> None:
     line = lab.daemon("lab1.example.org", policy=confining).line
     secret = lab.place / "secret"
     secret.write_text("word")
+    # A manager on the host itself is one of what a confined creator must not get to.
+    with pytest.raises(ex.NoWorkerError, match="doesn't let it be connected with a manager"):
+        ex.Manager(
+            read_file, ex.ParDegree(1), launch=ex.Agents([line]), credential=lab.credential(HEAD)
+        )
     with ex.Manager(
-        read_file, ex.ParDegree(2), launch=ex.Agents([line]), credential=lab.credential(HEAD)
+        read_file,
+        ex.ParDegree(2),
+        launch=ex.Agents([line]),
+        credential=lab.credential(OTHER),
+        sandbox=ex.Sandbox(),
     ) as manager:
         assert set(manager.map([str(secret)] * 10)) == {"refused"}
 

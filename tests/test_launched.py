@@ -234,3 +234,10 @@ def test_slots_in_a_sandbox_talk_to_each_other_and_share() -> None:
 def test_a_sandbox_is_for_launched_slots() -> None:
     with pytest.raises(TypeError, match="got sandbox= without launch="):
         ex.Manager(abs, ex.ParDegree(1), sandbox=ex.Sandbox())
+
+
+def test_tasks_of_a_later_run_give_their_handlers_again() -> None:
+    with ex.Manager(exchange, ex.ParDegree(2), launch=ex.Local()) as manager:
+        for _ in range(3):
+            found = sorted(manager.map([7, 8]))
+            assert [taken for _, _, taken in found] == [[number] for _, number, _ in found[::-1]]

@@ -6,7 +6,9 @@ import json
 import os
 import platform
 import re
+import selectors
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,7 +21,7 @@ from tests.sandbox_account import greeted
 from tests.sandbox_attacks import ATTACKS
 
 import exoskel as ex
-from exoskel.job_dialling import is_of_network
+from exoskel.job_dialling import ConnectionMaker, is_of_network
 
 # No account of any system has it.
 ACCOUNT = 63_127
@@ -238,3 +240,61 @@ def test_a_path_alone_is_no_list_of_paths() -> None:
         ex.Sandbox(read="/usr")
     with ex.Job() as job, pytest.raises(TypeError, match=r"exoskel\.Sandbox"):
         job.start(["true"], sandbox={"network": "none"})  # type: ignore[arg-type]
+
+
+def test_a_host_that_confines_connects_nobody_with_itself(tmp_path: Path) -> None:
+    with (
+        selectors.DefaultSelector() as selector,
+        socket.create_server(("127.0.0.1", 0)) as listener,
+    ):
+        place = f"127.0.0.1:{listener.getsockname()[1]}"
+        for reaches, answer in ((True, b"\0"), (False, b"it leads to this host")):
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            reply, replying = socket.socketpair()
+            maker = ConnectionMaker(theirs, {place}, selector, reaches_own_host=reaches)
+            with ours, reply:
+                socket.send_fds(ours, [place.encode()], [replying.fileno()])
+                replying.close()
+                selector.select()[0][0].data(selectors.EVENT_READ)
+                while selector.get_map().keys() - {theirs.fileno()}:
+                    for ready, events in selector.select():
+                        ready.data(events)
+                told, descriptors, _, _ = socket.recv_fds(reply, 100, 1)
+                assert told.startswith(answer)
+                assert len(descriptors) == reaches
+                for descriptor in descriptors:
+                    os.close(descriptor)
+            maker.close()
+
+
+@pytest.mark.parametrize(
+    "address", ["10.0.0.1:99999", "10.0.0.1:0", "10.0.0.1:-1", "10.0.0.1:\u00b2"]
+)
+def test_what_has_no_port_is_no_place(address: str) -> None:
+    assert not is_of_network(address)
+
+
+def test_a_process_with_a_network_joins_its_job() -> None:
+    with ex.Job() as job:
+        started = job.start(
+            lambda here: [here.rank, len(here.peers)], count=2, sandbox=ex.Sandbox(network="all")
+        )
+        assert started.values(timeout=60) == [[0, 2], [1, 2]]
+
+
+def test_what_a_process_has_written_goes_with_it(tmp_path: Path) -> None:
+    deep = "for _ in range(1500):\n    os.mkdir('deep'); os.chdir('deep')"
+    with ex.Job() as job:
+        done = job.start(
+            [
+                sys.executable,
+                "-c",
+                f"import os\nprint(os.getcwd(), file=sys.stderr)\n{deep}".replace(
+                    "import os", "import os, sys"
+                ),
+            ],
+            sandbox=ex.Sandbox(),
+        )
+        assert done.wait(timeout=60) == [0]
+        folder = job.summary().processes[0].stderr.strip()
+        assert not os.path.exists(folder)

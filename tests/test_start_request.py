@@ -18,7 +18,7 @@ def test_a_request_is_taken() -> None:
     check_listen([])
 
 
-@pytest.mark.parametrize("number", ["../../x", "/etc/x", 1.5, -1, True, None, 1 << 31, [1]])
+@pytest.mark.parametrize("number", ["../../x", "/etc/x", 1.5, -1, True, None, 100_001, [1]])
 def test_what_is_no_number_makes_no_path(number: Any) -> None:
     with pytest.raises(ValueError, match="expected a whole number"):
         check_number(number)
@@ -59,7 +59,7 @@ def test_each_process_has_a_number_and_a_rank(numbers: tuple[Any, Any]) -> None:
         check_start(1, *numbers, WHAT, {"size": 1})
 
 
-@pytest.mark.parametrize("addresses", [["unix:/home/x"], "0.0.0.0:0", [1]])
+@pytest.mark.parametrize("addresses", [["unix:/home/x"], [" unix:/home/x"], "0.0.0.0:0", [1]])
 def test_nobody_listens_at_paths_that_a_creator_chooses(addresses: Any) -> None:
     with pytest.raises(ValueError, match="listen at"):
         check_listen(addresses)

@@ -19,6 +19,7 @@ import shutil
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import tempfile
 import threading
@@ -110,6 +111,8 @@ class _Process:
         self.asked: set[int] = set()
         self.key: bytes | None = None
         self.has_returned = False
+        # It has said where it is reached.
+        self.is_here = False
         self.errors = b""
         self.process: int | None = None
         # Before it was known which process it is.
@@ -351,7 +354,11 @@ class Agent:
             its.places.add(told_each["listen"][0])
             if sandbox is not None:
                 own = {**sandbox, "manager": what["manager"]} if "manager" in what else sandbox
-                start = self._in_sandbox(start, own, told_each["listen"])
+                try:
+                    start = self._in_sandbox(start, own, told_each["listen"])
+                except OSError as error:
+                    self._tell_end(number, None, f"it can't have a folder: {error.strerror}")
+                    continue
                 told_each["network"] = sandbox["network"]
             self._start(start, told_each, its)
 
@@ -363,11 +370,14 @@ class Agent:
             self._tell_end(number, None, limit)
         return is_full
 
+    def _own_folder(self, number: int) -> Path:
+        return self._folder / f"own-{number}"
+
     def _in_sandbox(
         self, start: ProcessStart, sandbox: dict[str, Any], listen: list[str]
     ) -> ProcessStart:
         """Give a process a folder of its own, where it begins unless it was to begin elsewhere."""
-        folder = self._folder / f"own-{start.number}"
+        folder = self._own_folder(start.number)
         folder.mkdir(mode=0o700)
         told = {**sandbox, "folder": str(folder), "listen": listen}
         # A proxy of its user is for it.
@@ -475,7 +485,9 @@ class Agent:
         self._selector.register(errors, _READ, partial(self._read_errors, process))
         self._selector.register(ours, _READ, partial(self._serve_process, process))
         if dial is not None:
-            process.connecting = ConnectionMaker(dial, group.places, self._selector)
+            process.connecting = ConnectionMaker(
+                dial, group.places, self._selector, reaches_own_host=self._sandbox is None
+            )
         self._unsent.append((what, context, writer, asking))
         self._send_starts()
 
@@ -569,7 +581,9 @@ class Agent:
         if "confined" in word and "network" in process.told and process.confined is None:
             process.confined = [str(one) for one in word["confined"]]
             places = [str(one) for one in word["places"] if is_of_network(str(one))]
-            self._creator.post("confined", process.number, process.confined, places)
+            # Nobody is left to be told, in a detached job.
+            with contextlib.suppress(LinkError):
+                self._creator.post("confined", process.number, process.confined, places)
         elif "key" in word and process.key is None:
             key = base64.b64decode(word["key"])
             if len(key) != _KEY_BYTES or key[0] != _NOT_COMPRESSED:
@@ -577,8 +591,13 @@ class Agent:
             process.key = key
             self._due.append(process)
         elif "here" in word:
+            if process.is_here:
+                raise ValueError("a process says once that it is here")
+            process.is_here = True
             self._here.append((process.number, str(word["here"])))
         elif "returned" in word:
+            if process.has_returned:
+                raise ValueError("a function returns once")
             process.has_returned = True
             self._returned.append(process.number)
         else:
@@ -671,6 +690,8 @@ class Agent:
 
     def _ended(self, process: _Process, end: ProcessEnd | None, text: str) -> None:
         self._forget(process)
+        if "network" in process.told:
+            _remove(self._own_folder(process.number))
         # All that it has said itself is in the pipe by now. Who has left its session may go on to write there, and nobody waits for that.
         while process.error_pipe is not None:
             before = len(process.errors), process.errors[-1:]
@@ -821,8 +842,16 @@ def main(
             control.close()
         # The creator's own folder is for its child to remove, which it knows by other ways than a host's daemon.
         for one in (folder, *(told["folders"] if is_child else [])):
-            shutil.rmtree(one, ignore_errors=True)
+            _remove(one)
     return 0
+
+
+def _remove(folder: str | Path) -> None:
+    """Remove a folder with all that processes have put there, however deep."""
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except RecursionError:
+        subprocess.run(["rm", "-rf", "--", folder], check=False, stderr=subprocess.DEVNULL)
 
 
 def _follow(channel: Incoming, agent: Agent) -> None:

@@ -221,6 +221,7 @@ class _HostJob:
         self.job = ""
         self._asking = threading.Lock()
         self._writing = threading.Lock()
+        self._has_hung_up = threading.Event()
         self._said = b""
         self._channel, channel = socket.socketpair()
         self._held, lifeline = socket.socketpair()
@@ -266,6 +267,7 @@ class _HostJob:
                 while count := stream.readinto(room):
                     self._channel.sendall(memoryview(room)[:count])
         finally:
+            self._has_hung_up.set()
             with contextlib.suppress(OSError):
                 self._channel.shutdown(socket.SHUT_WR)
             if self.is_detached:
@@ -319,6 +321,9 @@ class _HostJob:
             self._write(stream, END, f"its agent has ended, exit code {code}: {last}".encode())
         with contextlib.suppress(OSError, ExoskelError, ValueError):
             stream.finish()
+        # A creator that doesn't let go would keep a thread of this process for ever.
+        if not self._has_hung_up.wait(END_SECONDS):
+            stream.abort("the agent of this job has ended")
 
     def _print(self) -> None:
         """Pass on what the agent and its processes print, or drop it when nobody wants it."""

@@ -151,7 +151,8 @@ class _AskedAgent:
     def absence(self) -> ProcessEndedError:
         how = self.close()
         return ProcessEndedError(
-            f"there is no agent of {self.host} ({self._address}): {how}", host=self.host
+            f"the agent of {self.host} ({self._address}) has not started one for the job: {how}",
+            host=self.host,
         )
 
     def leave(self) -> None:

@@ -103,8 +103,8 @@ def confine(
     write = [folder, *sandbox["write"]]
     if not runs:
         _check_python(read, write)
-    if not has_network:
-        _listen(sandbox["listen"], DIAL_FD if sandbox["network"] == "links" else None)
+    # Where it may make sockets, it may still not write to the folder of its job.
+    _listen(sandbox["listen"], DIAL_FD if sandbox["network"] == "links" else None)
     if "manager" in sandbox:
         _dial(sandbox["manager"])
     if runs and bound is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .confining import default_read
-from .job_dialling import is_of_network
+from .job_dialling import is_of_network, is_of_this_host
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,7 +58,8 @@ def check_manager(host: Mapping[str, Any], manager: str) -> None:
     PermissionError
         If it may not.
     """
-    if host["network"] == "none" or not is_of_network(manager):
+    leads_elsewhere = is_of_network(manager) and not is_of_this_host(manager)
+    if host["network"] == "none" or not leads_elsewhere:
         raise PermissionError(
             f"the host's policy confines this process, and doesn't let it be connected with a manager at {manager!r}"
         )

@@ -251,6 +251,10 @@ def _check_joined(joined: Any, count: int, words: Sequence[str]) -> None:
 
 def _to_be_run(what: Any, arguments: Sequence[Any]) -> tuple[list[str], bytes, str]:
     """Return a program's words, or what a process is to run otherwise; and what people call it."""
+    if not isinstance(arguments, list | tuple):
+        raise TypeError(
+            f"got arguments={arguments!r}, expected a list of what the function gets, as in arguments=[11]"
+        )
     if callable(what):
         from . import by_value
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["ConnectionMaker", "is_of_network"]
+__all__ = ["ConnectionMaker", "is_of_network", "is_of_this_host"]
 
 # An address, as processes write it.
 _ADDRESS_BYTES_MAX = 1024
@@ -39,11 +39,20 @@ class ConnectionMaker:
         Where the process may be connected: ``unix:PATH`` or ``ADDRESS:PORT``.
     selector : selectors.BaseSelector
         It calls what stands beside a descriptor with what has happened.
+    reaches_own_host : bool
+        Whether addresses of this host may be among these places. Not where the host's policy confines the process: whoever has made the job
+        has said where its processes are.
     """
 
     def __init__(
-        self, asked: socket.socket, places: Collection[str], selector: selectors.BaseSelector
+        self,
+        asked: socket.socket,
+        places: Collection[str],
+        selector: selectors.BaseSelector,
+        *,
+        reaches_own_host: bool = True,
     ) -> None:
+        self._reaches_own_host = reaches_own_host
         self._asked = asked
         self._places = places
         self._selector = selector
@@ -90,11 +99,14 @@ class ConnectionMaker:
         else:
             try:
                 self._begin(address, reply)
-            except (OSError, ValueError) as error:
+            except (OSError, OverflowError, ValueError) as error:
                 _answer(reply, str(error))
 
     def _begin(self, address: str, reply: socket.socket) -> None:
         family, place = _place(address)
+        is_guarded = not self._reaches_own_host and family != socket.AF_UNIX
+        if is_guarded and is_of_this_host(address):
+            raise ValueError("it leads to this host, where siblings have sockets in a folder")
         connection = socket.socket(family, socket.SOCK_STREAM)
         connection.setblocking(False)
         number = connection.connect_ex(place)
@@ -133,8 +145,18 @@ def is_of_network(address: str) -> bool:
         numeric = getattr(numeric, "ipv4_mapped", None) or numeric
         return (
             not (numeric.is_loopback or numeric.is_unspecified or numeric.is_link_local)
-            and port.isdigit()
+            and port.isdecimal()
+            and 0 < int(port) < 1 << 16
         )
+    return False
+
+
+def is_of_this_host(address: str) -> bool:
+    """Whether a numeric address is one of this host's own: what listens there may trust this host alone."""
+    family, place = _place(address)
+    with contextlib.suppress(OSError, OverflowError), socket.socket(family) as tried:
+        tried.bind((place[0], 0))
+        return True
     return False
 
 

@@ -123,7 +123,11 @@ class JoinedProcess:
     ----------
     told : dict
         What its agent has told it.
+    is_slot : bool
+        Whether it runs the tasks of a manager, one after the other.
     """
+
+    is_slot = False
 
     def __init__(self, connection: socket.socket) -> None:
         self.context = _Context(connection)
@@ -220,6 +224,8 @@ class JobNode(links.Node):
         self._network = told.get("network")
         self.rank, self.size = told["rank"], told["size"]
         self.process = self.endpoint(ENDPOINT, threads=told["threads"])
+        # Each task of a slot has handlers of its own.
+        self.process._threads.replaces = joined.is_slot
         self._context = joined.context
         self._siblings = Siblings(self, self.size)
         self._is_ready = False
@@ -343,6 +349,7 @@ def run_function() -> int:
     if is_slot:
         from . import job_slot
 
+        joined.is_slot = True
         return job_slot.serve(joined, pickle.loads(run))
     here = init()
     function, arguments = pickle.loads(run)

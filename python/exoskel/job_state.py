@@ -26,6 +26,7 @@ from .joining import invitation, invitation_file, new_word
 from .launchers import Launcher, own_host
 from .link_arguments import as_startpoint
 from .peer_text import one_line
+from .start_request import PROCESSES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["AGENT_SECONDS", "PROCESSES_MAX", "Group", "JobState"]
 
 _log = logging.getLogger("exoskel.links")
-# Of one job: numbers of processes are never used again in it.
-PROCESSES_MAX = 100_000
 # How long an agent may take to be there.
 AGENT_SECONDS = 60.0
 # How long agents may take to end what they have started.
@@ -430,15 +429,15 @@ class JobState:
                 startpoint = as_startpoint(text)
                 if startpoint.node == f"{record.agent.host}#{number}.{self.job}":
                     there.append((record, startpoint.text()))
+        fresh = []
         with self._changed:
-            there = [
-                (one, text) for one, text in there if not one.has_ended and one.startpoint is None
-            ]
             for record, text in there:
-                record.startpoint = text
-        for record, _ in there:
+                if not record.has_ended and record.startpoint is None:
+                    record.startpoint = text
+                    fresh.append(record)
+        for record in fresh:
             record.future.set_result(Process(self, record))
-        self._tell_siblings({record.group.number: record.group for record, _ in there}.values())
+        self._tell_siblings({record.group.number: record.group for record in fresh}.values())
 
     def confined(self, call: links.Call, number: int, held: list[str], places: list[str]) -> None:
         """Take in what holds a process, and where it listens on a network, before it has run anything."""

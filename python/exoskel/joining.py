@@ -183,7 +183,7 @@ class Joining:
             return
         try:
             number, rank = door.place_of(said, word.process)
-        except (PermissionError, TypeError) as error:
+        except (PermissionError, TypeError, ValueError) as error:
             self._refuse(door, word, str(error))
             return
         pidfd = self._forget(door, guest, keeps=True)

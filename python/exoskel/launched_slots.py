@@ -94,7 +94,9 @@ class LaunchedSlots:
         self._begun: dict[int, float] = {}
         self._waits: dict[int, float] = {}
         self._is_over = False
-        self._failed = 0
+        # How often slots of each rank have ended soon, one after the other.
+        self._failed: dict[int, int] = {}
+        self._core: _core.Manager | None = None
         #: Why slots have ended that nobody had told to.
         self.failures: deque[ExoskelError] = deque(maxlen=_FAILURES_MAX)
         self._watcher = threading.Thread(
@@ -111,17 +113,18 @@ class LaunchedSlots:
         """The manager's credential: that of the job's creator."""
         return self._state.own_credential("manager")
 
-    def start(self, address: str, options: Mapping[str, Any]) -> None:
+    def start(self, core: _core.Manager, options: Mapping[str, Any]) -> None:
         """Start the slots.
 
         Parameters
         ----------
-        address : str
-            Where the manager listens.
+        core : _core.Manager
+            The manager's driver, which listens.
         options : mapping
             Checked `ManagerOptions`.
         """
-        place = parse_address_alone(address, 0)
+        self._core = core
+        place = parse_address_alone(str(core.address), 0)
         written = str(place)
         for every, own in reached_by([place]).items():
             written = written.replace(every, own, 1)
@@ -157,7 +160,8 @@ class LaunchedSlots:
     @property
     def is_hopeless(self) -> bool:
         """Whether slots end again and again as soon as they are started."""
-        return self._failed >= _STARTS_MAX * self._slots
+        failed = self._failed.copy()
+        return len(failed) == self._slots and min(failed.values()) >= _STARTS_MAX
 
     def close(self) -> None:
         """End the job."""
@@ -187,6 +191,11 @@ class LaunchedSlots:
                 while self._ended:
                     record = self._ended.popleft()
                     heapq.heappush(due, (self._due(record), record.number, record))
+            if self.is_hopeless:
+                # Nobody comes any more: the manager's runs end.
+                if self._core is not None:
+                    self._core.expect_nobody()
+                return
             while due and due[0][0] <= time.monotonic():
                 _, _, record = heapq.heappop(due)
                 self._begun[record.rank] = time.monotonic()
@@ -201,8 +210,9 @@ class LaunchedSlots:
             self.failures.append(ended(record))
         if now - self._begun[record.rank] >= _HEALTHY_SECONDS:
             self._waits.pop(record.rank, None)
+            self._failed.pop(record.rank, None)
             return now
-        self._failed += 1
+        self._failed[record.rank] = self._failed.get(record.rank, 0) + 1
         wait = self._waits.get(record.rank, 0.0)
         self._waits[record.rank] = min(max(2 * wait, _WAIT_SECONDS_MIN), _WAIT_SECONDS_MAX)
         return now + self._waits[record.rank]

@@ -76,6 +76,8 @@ class HandlerThreads:
         self._stream_handlers: dict[str, Callable[[Stream], Any]] = {}
         self._stream_threads: set[threading.Thread] = set()
         self._ending = threading.Event()
+        #: Whether a handler may be given again, and takes the place of the one before.
+        self.replaces = False
         self._waits = OwnWaits(name, threads)
         self._threads = [
             threading.Thread(target=self._serve, name=f"exoskel-{name}-{number}")
@@ -92,7 +94,8 @@ class HandlerThreads:
         self.check_open()
         name = _name_of(function, "handler")
         wants_call = _wants_call(function)
-        self._node.add_handler(self.name, name)
+        if not (self.replaces and name in self._handlers):
+            self._node.add_handler(self.name, name)
         self._handlers[name] = function, wants_call
 
     def add_stream(self, function: Callable[[Stream], Any]) -> None:

@@ -315,7 +315,7 @@ def start(slots: int, functions: list[bytes], options: Mapping[str, Any]) -> "_c
         raise
     _launched[core] = launched
     try:
-        launched.start(str(core.address), options)
+        launched.start(core, options)
     except BaseException:
         shut_down(core)
         raise

@@ -8,6 +8,7 @@ never by arguments or environment.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import gc
 import os
@@ -135,10 +136,14 @@ class ProcessZygote:
         dial : socket.socket, optional
             What it inherits to have connections made for it.
         """
+        message = pickle.dumps(what)
+        if len(message) >= _MESSAGE_BYTES_MAX // 2:
+            # As of a program with too many arguments.
+            raise OSError(errno.E2BIG, os.strerror(errno.E2BIG))
         descriptors = [context.fileno(), errors]
         if dial is not None:
             descriptors.append(dial.fileno())
-        socket.send_fds(self.control, [pickle.dumps(what)], descriptors, socket.MSG_DONTWAIT)
+        socket.send_fds(self.control, [message], descriptors, socket.MSG_DONTWAIT)
 
     def received(self) -> Started | ProcessEnd | None:
         """Return the next message, when there is one to be read; None when the zygote has ended."""

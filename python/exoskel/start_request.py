@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["check_listen", "check_number", "check_start"]
+from .hosts import HostAddress
+from .link_places import listening
 
-_NUMBER_MAX = (1 << 31) - 1
+__all__ = ["PROCESSES_MAX", "check_listen", "check_number", "check_start"]
+
+# Of a job: numbers of processes are never used again in it.
+PROCESSES_MAX = 100_000
 
 
 def check_number(value: Any) -> None:
@@ -17,8 +21,8 @@ def check_number(value: Any) -> None:
     ValueError
         If it is none.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _NUMBER_MAX:
-        raise ValueError(f"got {value!r}, expected a whole number from 0 to {_NUMBER_MAX}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= PROCESSES_MAX:
+        raise ValueError(f"got {value!r}, expected a whole number from 0 to {PROCESSES_MAX}")
 
 
 def check_start(group: Any, numbers: Any, ranks: Any, what: Any, told: Any) -> None:
@@ -59,11 +63,9 @@ def check_listen(addresses: Any) -> None:
     ValueError
         If they aren't.
     """
-    _check(
-        isinstance(addresses, list)
-        and all(_is_word(one) and not one.startswith("unix:") for one in addresses),
-        "addresses of a network to listen at",
-    )
+    expected = "addresses of a network to listen at"
+    _check(isinstance(addresses, list) and all(map(_is_word, addresses)), expected)
+    _check(all(isinstance(one, HostAddress) for one in listening(addresses)), expected)
 
 
 def _check(is_right: bool, expected: str) -> None:

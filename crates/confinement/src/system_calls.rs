@@ -18,7 +18,11 @@ const UNKNOWN: u32 = 470;
 // The library has no names for these yet.
 const FCHMODAT2: i64 = 452;
 const SETXATTRAT: i64 = 463;
+const GETXATTRAT: i64 = 464;
+const LISTXATTRAT: i64 = 465;
 const REMOVEXATTRAT: i64 = 466;
+/// `IOPRIO_WHO_PROCESS` of `linux/ioprio.h`.
+const IOPRIO_WHO_PROCESS: u64 = 1;
 const OPEN_TREE_ATTR: i64 = 467;
 const FILE_SETATTR: i64 = 469;
 
@@ -58,6 +62,7 @@ const REFUSED: &[i64] = &[
     libc::SYS_mount_setattr,
     libc::SYS_open_by_handle_at,
     libc::SYS_name_to_handle_at,
+    libc::SYS_inotify_add_watch,
     libc::SYS_fanotify_init,
     libc::SYS_fanotify_mark,
     libc::SYS_quotactl,
@@ -75,6 +80,12 @@ const REFUSED: &[i64] = &[
     libc::SYS_lsetxattr,
     libc::SYS_fsetxattr,
     SETXATTRAT,
+    libc::SYS_getxattr,
+    libc::SYS_lgetxattr,
+    libc::SYS_listxattr,
+    libc::SYS_llistxattr,
+    GETXATTRAT,
+    LISTXATTRAT,
     libc::SYS_removexattr,
     libc::SYS_lremovexattr,
     libc::SYS_fremovexattr,
@@ -199,6 +210,7 @@ fn program(network: NetworkAccess) -> Result<BpfProgram, BackendError> {
         libc::SYS_sched_setscheduler,
         libc::SYS_sched_setparam,
         libc::SYS_sched_setattr,
+        libc::SYS_sched_setaffinity,
     ] {
         rules.insert(call, vec![only(0, SeccompCmpOp::Ne, 0)?]);
     }
@@ -211,6 +223,11 @@ fn program(network: NetworkAccess) -> Result<BpfProgram, BackendError> {
         only(1, SeccompCmpOp::Ne, 0),
     ];
     rules.insert(libc::SYS_setpriority, all(others)?);
+    let others = [
+        only(0, SeccompCmpOp::Ne, IOPRIO_WHO_PROCESS),
+        only(1, SeccompCmpOp::Ne, 0),
+    ];
+    rules.insert(libc::SYS_ioprio_set, all(others)?);
     if network == NetworkAccess::Closed {
         refused.extend(SOCKETS);
         // A pair of streams leads nowhere else. A datagram goes where it says.

@@ -161,6 +161,7 @@ pub(crate) enum Command {
     Close(u64),
     Report(mpsc::Sender<Vec<WorkerReport>>),
     Status(mpsc::Sender<ManagerStatus>),
+    ExpectNobody,
     Shutdown,
 }
 
@@ -322,6 +323,11 @@ impl ManagerNode {
     pub fn take_notices(&self) -> Vec<Notice> {
         self.shared.has_notices.store(false, Ordering::Relaxed);
         std::mem::take(&mut *lock(&self.shared.notices)).list
+    }
+
+    /// Says that nobody will dial in any more.
+    pub fn expect_nobody(&self) {
+        self.shared.command(Command::ExpectNobody);
     }
 
     /// Ends all sessions in order, waits for local workers to leave, and ends the driver.

@@ -419,6 +419,14 @@ impl ManagerMachine {
         self.recruit(now);
     }
 
+    /// Nobody will dial in any more: without a slot, and without another place to get one, runs end.
+    pub fn expect_nobody(&mut self, now: Duration) {
+        self.recruiter.expect_nobody();
+        if self.recruited.ready == 0 {
+            self.despair(now);
+        }
+    }
+
     /// No slot is there: runs that have waited for too long are given up, and all of them when nobody can come.
     fn despair(&mut self, now: Duration) {
         if self.is_closing {

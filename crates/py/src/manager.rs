@@ -199,6 +199,13 @@ impl Manager {
         fork::own(py, &self.0).map(drop)
     }
 
+    /// Says that no worker will join any more.
+    fn expect_nobody(&self) {
+        if let Some(own) = self.0.get() {
+            own.node.expect_nobody();
+        }
+    }
+
     /// Where workers join, with the port that it has; none if they don't.
     #[getter]
     fn address(&self) -> Option<String> {

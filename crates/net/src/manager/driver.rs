@@ -218,6 +218,10 @@ impl ManagerDriver {
             Command::Status(reply) => {
                 let _ = reply.send(self.status());
             }
+            Command::ExpectNobody => {
+                self.machine.expect_nobody(now);
+                self.act_all();
+            }
             Command::Shutdown => self.is_shutting_down = true,
         }
     }

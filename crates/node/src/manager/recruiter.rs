@@ -359,6 +359,11 @@ impl Recruiter {
         again
     }
 
+    /// Nobody will dial in any more.
+    pub(super) fn expect_nobody(&mut self) {
+        self.listening = false;
+    }
+
     /// Whether somebody may still come.
     pub(super) fn has_hope(&self) -> bool {
         self.in_flight > 0
