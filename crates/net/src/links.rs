@@ -19,6 +19,7 @@ mod progress;
 mod region_gate;
 mod regions;
 mod renewing;
+mod sandboxes;
 mod status;
 mod streams;
 mod troubles;
@@ -34,7 +35,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use exoskel_identity::Identity;
-use exoskel_identity::authorization::SandboxUse;
 use exoskel_link::capability::{Caveat, Startpoint};
 use exoskel_link::handshake::{NodeConfig, PeerRecord, ProcessNumber};
 use exoskel_link::{CloseReason, LinkId, LinkRefusal, Protection, Protections, SessionError};
@@ -526,23 +526,6 @@ impl LinkNode {
     pub fn sessions(&self) -> Vec<SessionRow> {
         let sessions = lock(&self.shared.sessions);
         sessions.values().map(|live| live.row()).collect()
-    }
-
-    /// What the code of somebody with whom there is a session may use on this host, and why, by the policy as it is now; inside, nothing: all that
-    /// the account may. Nothing at all when there is no session with anybody of this name.
-    ///
-    /// Who has one session as somebody who is confined is confined.
-    #[must_use]
-    pub fn sandbox_of(&self, name: &str) -> Option<Option<(SandboxUse, String)>> {
-        let policy = lock(&self.shared.terms).policy.clone();
-        let sessions = lock(&self.shared.sessions);
-        let peers = sessions.values().map(|live| &live.record.peer);
-        let its = peers.filter(|peer| peer.name() == name);
-        let found = its.map(|peer| {
-            let confined = policy.authorization().sandbox_of(peer);
-            confined.map(|(allowed, why)| (allowed.clone(), why))
-        });
-        found.max_by_key(Option::is_some)
     }
 
     /// Makes a request, whose answer [`LinkNode::wait`] gives.
