@@ -76,11 +76,14 @@ def die_once(place: str) -> int:
     return os.getpid()
 
 
-def test_a_slot_that_dies_is_replaced_and_its_item_runs_again(tmp_path: Path) -> None:
+def test_a_slot_that_dies_is_replaced_and_its_item_runs_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     marked = tmp_path / "marked"
     with ex.Manager(die_once, ex.ParDegree(1), launch=ex.Local()) as manager:
         [process] = manager.map([str(marked)])
         assert process != int(marked.read_text())
+    assert "was ended by SIGKILL; another slot takes its place" in caplog.text
 
 
 def meet(place: str) -> tuple[int, int]:

@@ -600,7 +600,8 @@ class JobState:
             # One that has gone has taken its processes with it.
             with contextlib.suppress(LinkError):
                 if agent.binding is not None and not agent.is_lost:
-                    agent.binding.post("end")
+                    # It ends sooner than it says so.
+                    agent.binding.request("end")
         with self._changed:
             its = [one for one in self._records.values() if not one.agent.is_lost]
         # At the interpreter's end nobody hears of ends any more: the channels' ends must do.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import logging
 import os
 import pickle
 import sys
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LaunchedSlots"]
 
+_log = logging.getLogger("exoskel")
 # A slot that ends sooner than this after its start waits before another one is started, longer each time.
 _HEALTHY_SECONDS = 2.0
 _WAIT_SECONDS_MIN = 0.2
@@ -207,7 +209,11 @@ class LaunchedSlots:
         """Return when a slot is to be replaced."""
         now = time.monotonic()
         if record.code != 0:
-            self.failures.append(ended(record))
+            failure = ended(record)
+            self.failures.append(failure)
+            if record.code is not None and record.code < 0:
+                # The manager knows only that the connection has ended.
+                _log.warning("%s; another slot takes its place", failure)
         if now - self._begun[record.rank] >= _HEALTHY_SECONDS:
             self._waits.pop(record.rank, None)
             self._failed.pop(record.rank, None)
