@@ -840,7 +840,7 @@ def main(
     finally:
         if control is not None:
             control.close()
-        # The creator's own folder is for its child to remove, which it knows by other ways than a host's daemon.
+        # A creator's own folder is for its child to remove, as a creator may be killed. Whoever asks a host's daemon may name any folder.
         for one in (folder, *(told["folders"] if is_child else [])):
             _remove(one)
     return 0
