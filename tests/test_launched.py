@@ -185,15 +185,19 @@ def test_hosts_that_cannot_be_reached_are_named(launch: ex.Ssh, text: str) -> No
     assert not children(os.getpid())
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"workers": ["lab1"]}, {"listen": "127.0.0.1:0"}, {"credential": "head.pem"}],
-    ids=str,
-)
-def test_what_is_launched_needs_no_place_and_no_credential(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", [{"workers": ["lab1"]}, {"listen": "127.0.0.1:0"}], ids=str)
+def test_what_is_launched_needs_no_place(options: dict[str, Any]) -> None:
     [name] = options
     with pytest.raises(TypeError, match=f"got {name}= beside launch="):
         ex.Manager(abs, ex.ParDegree(1), launch=ex.Local(), **options)
+
+
+def test_what_is_launched_needs_no_credential() -> None:
+    # As Job says it.
+    with pytest.raises(
+        ValueError, match=r"got credential= with Local\(\), expected it with Agents"
+    ):
+        ex.Manager(abs, ex.ParDegree(1), launch=ex.Local(), credential="head.pem")
 
 
 def test_what_is_no_launcher_is_refused() -> None:

@@ -12,16 +12,18 @@ from .agent_frames import CHANNEL, END, OUTPUT, REFUSED, read_frame
 from .errors import ExoskelError, LinkError, ProcessEndedError
 from .hosts import HostAddress, UnixAddress, read_hosts
 from .launchers import END_SECONDS, AgentChannel, host_name, print_said
+from .options import PROOFS
 from .peer_text import one_line
 
 if TYPE_CHECKING:
     import io
     import os
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from . import links
+    from .launchers import Launcher
 
-__all__ = ["AGENT_PORT", "ENDPOINT", "Agents", "agents_of", "place_of"]
+__all__ = ["AGENT_PORT", "ENDPOINT", "Agents", "agents_of", "place_of", "proven"]
 
 # Where an agent listens, unless its line says another.
 AGENT_PORT = 7602
@@ -80,6 +82,36 @@ class Agents:
     def __repr__(self) -> str:
         """Say which hosts."""
         return f"Agents({[address.name for address in self._hosts]!r})"
+
+
+def proven(launcher: Launcher, told: Mapping[str, Any]) -> Launcher:
+    """Give a launcher what a program proves itself by, if it has a use for that.
+
+    Parameters
+    ----------
+    launcher : Launcher
+        How processes come to hosts.
+    told : mapping
+        Some of `PROOFS`, and ``policy``.
+
+    Raises
+    ------
+    TypeError
+        For something else.
+    ValueError
+        If the launcher has no use for it.
+    """
+    known = (*PROOFS, "policy")
+    for name in told:
+        if name not in known:
+            raise TypeError(f"got {name}=, expected one of {', '.join(sorted(known))}")
+    if isinstance(launcher, Agents):
+        return launcher.proven_by(**told) if "credential" in told else launcher
+    if told:
+        raise ValueError(
+            f"got {next(iter(told))}= with {launcher!r}, expected it with Agents(...) only: it needs none, as it proves itself otherwise"
+        )
+    return launcher
 
 
 def agents_of(

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from .agents_launcher import Agents
+from .agents_launcher import Agents, proven
 from .errors import LinkError
 from .job_state import AGENT_SECONDS, PROCESSES_MAX, Group, JobState
 from .launchers import Launcher, Local, Ssh
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from .job_summary import JobSummary
 
 __all__ = ["Job"]
-
-# What a program proves itself by to agents.
-_PROOF = frozenset(["credential", "key", "policy", "revocation_list", "trust_anchors", "vomsdir"])
 
 
 class Job:
@@ -85,7 +82,7 @@ class Job:
         limit = bounded_seconds(timeout)
         given = {"credential": credential, "policy": policy, **more}
         told = {name: value for name, value in given.items() if value is not None}
-        launcher = _proven(Local() if launch is None else launch, told)
+        launcher = proven(Local() if launch is None else launch, told)
         if detach:
             if not isinstance(launcher, Agents | Local | Ssh):
                 raise ValueError(f"got detach=True with {launcher!r}, which can't do that")
@@ -219,20 +216,6 @@ class Job:
     def __repr__(self) -> str:
         """Say which it is, and how many processes run."""
         return f"<exoskel.Job {self._state.job[:8]}: {self._state.described()}>"
-
-
-def _proven(launcher: Launcher, told: dict[str, Any]) -> Launcher:
-    """Give a launcher what it proves itself by, if it has a use for that."""
-    unknown = sorted(told.keys() - _PROOF)
-    if unknown:
-        raise TypeError(f"got {unknown[0]}=, expected one of {', '.join(sorted(_PROOF))}")
-    if isinstance(launcher, Agents):
-        return launcher.proven_by(**told) if "credential" in told else launcher
-    if told:
-        raise ValueError(
-            f"got {next(iter(told))}= with {launcher!r}, expected it with Agents(...) only: it needs none, as it proves itself otherwise"
-        )
-    return launcher
 
 
 def _check_threads(threads: Any) -> None:

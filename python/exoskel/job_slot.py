@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _core, confining, inner_threads, shared_source, slot
 from .hosts import UnixAddress, parse_address_alone
+from .job_placement import host_of
 from .worker_log import WorkerLog
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ def serve(joined: JoinedProcess, told: dict[str, Any]) -> int:
     """
     rank, size, hosts = joined.told["rank"], joined.told["size"], told["hosts"]
     # Neighbours are on one host; which of them this one is, counted from the first there.
-    host = rank * hosts // size
-    own = [one for one in range(size) if one * hosts // size == host]
+    host = host_of(rank, size, hosts)
+    own = [one for one in range(size) if host_of(one, size, hosts) == host]
     variables = inner_threads.variables(told["options"]["inner_threads"], len(own))
     slot.prepare_environment(own.index(rank), variables)
     # One for all slots of this host: of the job, which is the agent's.

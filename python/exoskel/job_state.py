@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import __version__, _core, links
 from .errors import LinkError, ProcessEndedError, StartpointError, VersionError
+from .job_placement import host_of
 from .job_processes import Process, Processes, Record, ended, ended_text
 from .job_summary import JobSummary, ProcessSummary
 from .joining import invitation, invitation_file, new_word
@@ -319,7 +320,7 @@ class JobState:
             group.number = self._next
             group.told |= {"size": count, "patience": self._patience}
             for rank in range(count):
-                self._add(group, rank, agents[rank * len(agents) // count])
+                self._add(group, rank, agents[host_of(rank, count, len(agents))])
         self._allow_descriptors()
 
     def start(self, group: Group, count: int) -> Processes:

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from .agents_launcher import Agents
+from .agents_launcher import proven
 from .errors import ExoskelError, LinkError, NoWorkerError
 from .hosts import parse_address_alone
 from .job_processes import ended
@@ -41,28 +41,32 @@ _FAILURES_MAX = 20
 _STARTS_MAX = 2
 
 
-def proven(launcher: Launcher, options: Mapping[str, Any]) -> Launcher:
-    """Give a launcher what a manager proves itself by, if it has a use for that.
+def launcher_of(options: Mapping[str, Any]) -> Launcher:
+    """Return a manager's launcher, with what the manager proves itself by.
 
     Parameters
     ----------
-    launcher : Launcher
-        What the manager was given.
     options : mapping
         Checked `ManagerOptions`.
+
+    Raises
+    ------
+    TypeError
+        If they say where slots are besides.
+    ValueError
+        If the launcher has no use for a credential.
     """
-    given = {name: options[name] for name in PROOFS if options[name] is not None}
-    for name in ("workers", "listen", *given):
-        if options[name] is not None and not (name in PROOFS and isinstance(launcher, Agents)):
+    launcher: Launcher = options["launch"]
+    for name in ("workers", "listen"):
+        if options[name] is not None:
             raise TypeError(
-                f"got {name}= beside launch={launcher!r}, expected one of both: what is launched so needs no {name}"
+                f"got {name}= beside launch={launcher!r}, expected one of both: who launches slots knows where they are"
             )
-    if not given:
-        return launcher
-    assert isinstance(launcher, Agents)
-    if options["policy"] is not None:
-        given["policy"] = options["policy"]
-    return launcher.proven_by(**given)
+    told = {name: options[name] for name in PROOFS if options[name] is not None}
+    # A policy is for the manager's own sessions as well.
+    if told and options["policy"] is not None:
+        told["policy"] = options["policy"]
+    return proven(launcher, told)
 
 
 class LaunchedSlots:

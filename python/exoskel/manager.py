@@ -302,10 +302,9 @@ def start(slots: int, functions: list[bytes], options: Mapping[str, Any]) -> "_c
                 "got sandbox= without launch=, expected both, as in launch=exoskel.Local(): the manager's own children have none"
             )
         return _started(slots, functions, options, None)
-    from .launched_slots import LaunchedSlots, proven
+    from .launched_slots import LaunchedSlots, launcher_of
 
-    launcher = proven(options["launch"], options)
-    launched = LaunchedSlots(launcher, slots, max(options["wait"], 1.0))
+    launched = LaunchedSlots(launcher_of(options), slots, max(options["wait"], 1.0))
     try:
         # The manager's sessions with its slots are the job's, whatever it has proven itself by.
         own = {**options, **dict.fromkeys(PROOFS)}
