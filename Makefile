@@ -4,6 +4,8 @@
 #   make test        all tests, Rust then Python
 #   make test-peers  our verdicts on certificates, our cache and our replay beside those of other programs, couplings under MPIs   (PEERS=present: those there are)
 #   make soak        the whole system in virtual time, fresh seeds        (SECONDS=60)
+#   make crash-runs  runs with a journal, crashed in virtual time at each write   (CRASHES=100000)
+#   make soak-runs   managers of runs with a journal, killed with SIGKILL         (KILLS=200)
 #   make soak-workers   real workers, killed, stopped, told to end and edited, for an hour   (MINUTES=60)
 #   make soak-links  links with everything at once, cut, stopped and reloaded   (MINUTES=60)
 #   make soak-coupling  programs that hand arrays to each other, killed, stopped and leaving   (MINUTES=60)
@@ -16,12 +18,15 @@
 #   make bench-keys            keys ready, cached and made again; the whole of make bench does it too
 #   make bench-answers   answers as data beside pickles, and our decoder beside msgpack and cbor2   (PART=codecs: one part)
 #   make bench-futures         futures in a second, ours and the standard library's
+#   make bench-journal        runs with a journal beside runs without
 #   make bench-identity        grid proxies at our doors and at mod_gridsite's     (PART=cost: one part)
 #   make bench-numeric   BLAS in tasks and a large constant, ours and joblib's   (BENCH_ARGUMENTS="--rounds 9")
+#   make bench-patterns  sums, word counts, arrays and divide-and-conquer, ours and the peers'   (PART=sum: one part)
 #   make bench-links      links and their peers: streams, round trips, gateways    (PART=stream: one part)
 #   make bench-redist     an array between two programs, ours and the peers        (PART=same_host: one part)
 #   make bench-launch     processes by one request, beside the standard library's, srun and mpiexec
 #   make paper-nexus     the figures of a paper on a library of secure links, with ours beside
+#   make paper-muskel     the figures of a paper on security in a skeletal system   (PART=figure_3: one of them)
 #   make paper-redistribution   the figures of a paper on redistribution, and of a coupled climate   (PART=climate: one part)
 #   make paper-grid-services   the tables of a paper on grid services in Erlang, and its overload
 #   make tracer    what traces the messages of MPI programs, in tracer/   (MPICC=/path/to/mpicc)
@@ -60,6 +65,8 @@ HEADERS := crates/c/include/exoskel.h crates/c/include/exoskel.f90
 ASK := import tomllib; p = tomllib.load(open("pyproject.toml", "rb")); project = p["project"];
 SECONDS ?= 60
 MINUTES ?= 60
+CRASHES ?= 100000
+KILLS ?= 200
 GENERATED ?= 1000000
 MUTATED ?= 10000000
 SEED ?= 1
@@ -73,10 +80,10 @@ BENCH_ARGUMENTS ?=
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-rust test-python test-peers attack-data soak soak-workers soak-links soak-coupling lint lint-rust lint-python lint-text fuzz bench bench-numeric bench-key-cache bench-replay bench-keys bench-answers bench-futures bench-identity bench-links bench-redist bench-launch paper-grid-services paper-nexus paper-redistribution tracer wheel docs format lock clean
+.PHONY: help demo test test-rust test-python test-peers attack-data soak soak-workers crash-runs soak-runs soak-links soak-coupling lint lint-rust lint-python lint-text fuzz bench bench-numeric bench-patterns bench-key-cache bench-replay bench-keys bench-answers bench-futures bench-journal bench-identity bench-links bench-redist bench-launch paper-grid-services paper-muskel paper-nexus paper-redistribution tracer wheel docs format lock clean
 
 help:
-	@sed -n '3,31s/^# *//p' Makefile
+	@sed -n '3,35s/^# *//p' Makefile
 
 # --- the environment -------------------------------------------------------------------------------
 
@@ -134,6 +141,14 @@ attack-data: $(VENV)/.built $(VENV)/.locked
 soak: $(VENV)/.locked
 	@cargo run --locked --quiet --release --package exoskel-sim --example system -- --seconds $(SECONDS)
 
+# As above: each crash is at another write of a run, and the run goes on from what the disks have kept.
+crash-runs: $(VENV)/.locked
+	@cargo run --locked --quiet --release --package exoskel-sim --example deliveries -- --crashes $(CRASHES)
+
+# The sink of each run is compared with the one of a run that nobody has killed.
+soak-runs: $(VENV)/.built $(VENV)/.locked
+	@$(BIN)/python -m tests.soak_runs --kills $(KILLS)
+
 # What goes wrong is drawn from a seed that stands in the last lines; what comes of it depends on the machine.
 soak-workers: $(VENV)/.built $(VENV)/.locked
 	@$(BIN)/python -m tests.soak --minutes $(MINUTES)
@@ -153,6 +168,9 @@ bench: $(VENV)/.built $(VENV)/.locked
 bench-numeric: $(VENV)/.built $(VENV)/.locked
 	@$(BIN)/python -m benches.numeric.run $(BENCH_ARGUMENTS)
 
+bench-patterns: $(VENV)/.built $(VENV)/.locked
+	@$(BIN)/python -m benches.patterns.run $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
+
 bench-keys: $(VENV)/.locked
 	@$(BIN)/python -m benches.study.keys $(BENCH_ARGUMENTS)
 
@@ -170,6 +188,9 @@ bench-answers: $(VENV)/.built $(VENV)/.locked
 
 bench-futures: $(VENV)/.built $(VENV)/.locked
 	@$(BIN)/python -m benches.engines.futures $(BENCH_ARGUMENTS)
+
+bench-journal: $(VENV)/.built $(VENV)/.locked
+	@$(BIN)/python -m benches.engines.journal $(BENCH_ARGUMENTS)
 
 bench-identity: $(VENV)/.locked
 	@$(BIN)/python -m benches.site.identity $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
@@ -190,6 +211,10 @@ paper-nexus: $(VENV)/.built $(VENV)/.locked
 # Root is needed: hosts are network namespaces.
 paper-redistribution: $(VENV)/.built $(VENV)/.locked
 	@$(BIN)/python -m benches.redist.paper $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
+
+# Root is needed: hosts are network namespaces.
+paper-muskel: $(VENV)/.built $(VENV)/.locked
+	@$(BIN)/python -m benches.muskel.paper $(foreach part,$(PART),--part $(part)) $(BENCH_ARGUMENTS)
 
 paper-grid-services: $(VENV)/.locked
 	@$(BIN)/python -m benches.site.grid_services $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)

@@ -5,7 +5,6 @@ the processes are the slots of a manager, and each has one task.
 """
 
 import argparse
-import queue
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,17 +44,7 @@ def simulate(here: JobNode, rows: int, columns: int, steps: int) -> Plate:
     """Do a block of rows, in one process of several."""
     first, last = (rows * rank // here.size for rank in (here.rank, here.rank + 1))
     plate = start_of(rows, columns)[max(first - 1, 0) : last + 1]
-    from_above: queue.SimpleQueue[Plate] = queue.SimpleQueue()
-    from_below: queue.SimpleQueue[Plate] = queue.SimpleQueue()
-
-    @here.process.handler
-    def above(edge: Plate) -> None:
-        from_above.put(edge)
-
-    @here.process.handler
-    def below(edge: Plate) -> None:
-        from_below.put(edge)
-
+    from_above, from_below = here.process.inbox("above"), here.process.inbox("below")
     here.ready()
     for _ in range(steps):
         plate[1:-1] = step(plate)

@@ -31,7 +31,7 @@ from tests.protocol_reference import (
 )
 from tests.task_reference import Frame, exception_record, read_execute, read_program, value_record
 
-TASK_HANDLERS = ["execute", "recall", "grant", "forget", "probe"]
+TASK_HANDLERS = ["execute", "recall", "grant", "forget", "probe", "interrupt"]
 CODE_HANDLERS = ["setup", "function", "define", "discard", "piece"]
 RESULT_HANDLERS = [
     *("results", "released", "recalled", "announced", "output", "ready"),
@@ -54,6 +54,8 @@ class Worker:
         self.programs: dict[int, list[list[bytes]]] = {}
         self.links: dict[int, str] = {}
         self.held: dict[tuple[int, int], tuple[bytes, list[bytes]]] = {}
+        # By frame, the segment behind the last one that it runs through.
+        self.reached: dict[int, int] = {}
         self.frames: list[Frame] = []
         self.result_link = 0
         self.is_data = True
@@ -211,6 +213,7 @@ class Worker:
 
     def execute(self, frame: Frame) -> None:
         """Run a frame and answer for it."""
+        self.reached[frame.number] = frame.end + 1
         records = self.outcomes(frame)
         if frame.lease == 2:
             self.say("released", struct.pack(">QQ", frame.number, 0))
@@ -223,16 +226,17 @@ class Worker:
                 self.results(frame.number, index, 1, [record])
 
     def outcomes(self, frame: Frame) -> list[bytes]:
-        """Run the functions of a segment on each item, and write what came of it."""
+        """Run the functions of a frame's segments on each item, and write what came of it."""
         pairs = zip(frame.items, frame.is_data, strict=True)
         return [self.outcome(frame, item, self.is_data or is_data) for item, is_data in pairs]
 
     def outcome(self, frame: Frame, item: Any, is_data: bool) -> bytes:
-        """Run the functions of a segment on one item."""
+        """Run the functions of a frame's segments on one item."""
         try:
             value = item
-            for digest in self.programs[frame.stream][frame.segment]:
-                value = self.functions[digest](value)
+            for segment in self.programs[frame.stream][frame.start : frame.end + 1]:
+                for digest in segment:
+                    value = self.functions[digest](value)
         except Exception as error:
             return exception_record(error, is_data=is_data)
         return value_record(value, is_data=is_data)
@@ -245,9 +249,12 @@ class Worker:
         records: list[bytes],
         bulk: list[bytes] | None = None,
         busy: int = 1000,
+        reached: int | None = None,
     ) -> None:
-        """Send the outcomes of consecutive items."""
-        head = struct.pack(">QQIQ", frame, first, count, busy) + b"".join(records)
+        """Send the results of consecutive items, which have passed all segments of their frame if nothing else is said."""
+        if reached is None:
+            reached = self.reached.get(frame, 1)
+        head = struct.pack(">QQHIQ", frame, first, reached, count, busy) + b"".join(records)
         self.say("results", head, bulk)
 
     def announce(self, frame: Frame, index: int, size: int) -> None:

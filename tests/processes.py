@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 
 def eventually(holds: Callable[[], bool], seconds: float = 60.0) -> bool:
@@ -24,9 +25,9 @@ def gone(process: int) -> bool:
 
 
 def children(parent: int) -> list[int]:
-    """List the processes that a process has started and that still run."""
-    with open(f"/proc/{parent}/task/{parent}/children", encoding="ascii") as file:
-        return [int(word) for word in file.read().split()]
+    """List the processes that a process has started, by any of its threads, and that still run."""
+    lists = Path(f"/proc/{parent}/task").glob("*/children")
+    return [int(word) for one in lists for word in one.read_text(encoding="ascii").split()]
 
 
 def zygotes_of(supervisor: int) -> list[int]:
@@ -37,6 +38,11 @@ def zygotes_of(supervisor: int) -> list[int]:
 def slots_of(supervisor: int) -> list[int]:
     """List the slots of a worker: its children, without the one that forks them."""
     return [child for child in children(supervisor) if _name(child).startswith("exoskel slot")]
+
+
+def signers_of(supervisor: int) -> list[int]:
+    """List what signs for the slots of a worker."""
+    return [child for child in children(supervisor) if _name(child) == "exoskel signer"]
 
 
 def _name(process: int) -> str:

@@ -19,6 +19,18 @@ _SOCKET = """
 import os, socket
 """
 
+# Not every file system knows every request; none of them says that one isn't permitted to the owner.
+_REQUEST = """
+import errno, fcntl, os
+
+def asked(request, value):
+    try:
+        fcntl.ioctl(os.open('own', os.O_CREAT | os.O_RDONLY), request, value)
+    except OSError as error:
+        if error.errno == errno.EPERM:
+            raise
+"""
+
 # Of x86-64.
 _CALLS = {
     "ptrace": 101,
@@ -43,6 +55,12 @@ ATTACKS = {
     "says that a file of the account is old": "import os; os.utime(os.environ['LEFT'], (0, 0))",
     "names an attribute of a file of the account": "import os; os.setxattr(os.environ['LEFT'], 'user.left', b'x')",
     "lists the attributes of a file of the account": "import os; os.listxattr(os.environ['LEFT'])",
+    "marks a file of the account for backups": _REQUEST
+    + "asked(0x40086602, (0x40).to_bytes(8, 'little'))",
+    "sets attributes of a file of the account as XFS has them": _REQUEST
+    + "asked(0x401c5820, bytes(28))",
+    "has others of the account wait for a file": "import fcntl, os; fcntl.fcntl(os.open('own', os.O_CREAT | os.O_RDONLY), fcntl.F_SETLEASE, fcntl.F_WRLCK)",
+    "is told of changes in a folder of the account": "import fcntl, os; fcntl.fcntl(os.open('.', os.O_RDONLY), fcntl.F_NOTIFY, fcntl.DN_MODIFY)",
     "watches a folder of the account": _KERNEL
     + "call(254, call(294, 0), os.path.dirname(os.environ['SECRET']).encode(), 0x100)",
     "gives a sibling one processor": "import os; os.sched_setaffinity(int(os.environ['SIBLING']), {0})",
@@ -74,6 +92,21 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     "takes more memory": "bytearray(1 << 29)",
     "takes more memory by a shared mapping": "import mmap; mmap.mmap(-1, 1 << 29)",
     "takes more memory by a file without a name": "import os; os.ftruncate(os.memfd_create('more'), 1 << 29)",
+    "takes more memory by what waits in sockets": """
+import resource, socket
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+held, pairs = 0, []
+while held < 1 << 28:
+    pairs.append(socket.socketpair())
+    for one in pairs[-1]:
+        one.setblocking(False)
+        try:
+            while True:
+                held += one.send(bytes(1 << 16))
+        except BlockingIOError:
+            pass
+""",
     "writes a longer file": "open('long', 'wb').truncate(1 << 24)",
     "starts more processes": """
 import os, time

@@ -7,7 +7,10 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-EXECUTE = ">QIHBQQI"
+EXECUTE = ">QIHHBQQIB"
+# How many functions each step needs, and how long what belongs to an ending is.
+STEP_FUNCTIONS = (1, 0, 1, 0, 1, 1, 1, 1, 2, 4, 4)
+ENDING_BYTES = (0, 2, 6, 0)
 TUPLE_TAG = 0xE501
 
 
@@ -17,7 +20,9 @@ class Frame:
 
     number: int
     stream: int
-    segment: int
+    # The first segment to run and the last one.
+    start: int
+    end: int
     lease: int
     grant: int
     first: int
@@ -118,11 +123,14 @@ def encode_data(value: Any) -> bytes:
 
 def read_execute(head: bytes, bulk: list[bytes]) -> Frame:
     """Read a frame and its items."""
-    number, stream, segment, lease, grant, first, count = struct.unpack_from(EXECUTE, head)
+    fields = struct.unpack_from(EXECUTE, head)
+    number, stream, start, end, lease, grant, first, count, are_lists = fields
+    # Tests have none of the patterns whose items are lists.
+    assert not are_lists
     read = read_items(head[struct.calcsize(EXECUTE) :], bulk)
     assert len(read) == count
     items, is_data = [value for value, _ in read], [is_data for _, is_data in read]
-    return Frame(number, stream, segment, lease, grant, first, items, is_data)
+    return Frame(number, stream, start, end, lease, grant, first, items, is_data)
 
 
 def read_items(records: bytes, bulk: list[bytes]) -> list[tuple[Any, bool]]:
@@ -201,8 +209,13 @@ def read_segments(data: bytes) -> list[list[bytes]]:
     """Read the functions of each segment of a program, by digest."""
     segments, position = [], 0
     while position < len(data):
-        _serial, count = struct.unpack_from(">BI", data, position)
-        position += 5
-        segments.append([data[position + 32 * at :][:32] for at in range(count)])
-        position += 32 * count
+        _flags, ending = data[position : position + 2]
+        position += 2 + ENDING_BYTES[ending]
+        (count,) = struct.unpack_from(">I", data, position)
+        position += 4
+        steps = data[position : position + count]
+        position += count
+        functions = sum(STEP_FUNCTIONS[step] for step in steps)
+        segments.append([data[position + 32 * at :][:32] for at in range(functions)])
+        position += 32 * functions
     return segments

@@ -41,11 +41,15 @@ def company(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Company]:
 @pytest.mark.parametrize("attack", ["program", "program_as_an_exception", "program_as_data"])
 @pytest.mark.parametrize(
     "program",
-    [ex.Farm(abs), ex.Pipeline(abs, ex.Seq(float)), ex.Pipeline(ex.Seq(abs), float)],
+    [
+        ex.Farm(abs),
+        ex.Pipeline(abs, ex.Seq(float)),
+        ex.Pipeline(ex.Seq(abs), float),  # type: ignore[arg-type]  # abs is generic
+    ],
     ids=["one stage", "a serial stage behind", "a farm behind"],
 )
 def test_no_stage_and_no_other_worker_runs_what_a_stranger_answers(
-    attack: str, program: ex.Skeleton, company: Company, site: Site, tmp_path: Path
+    attack: str, program: ex.Skeleton[Any, Any], company: Company, site: Site, tmp_path: Path
 ) -> None:
     """Neither the manager nor a trusted worker runs a stranger's program, whoever hands it on.
 

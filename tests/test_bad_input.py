@@ -25,16 +25,22 @@ ARGUMENTS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         "got 5 .* expected a function",
     ),
     "an unknown skeleton": (
-        lambda: ex.Farm("render"),  # type: ignore[arg-type]
+        lambda: ex.Farm("render"),  # type: ignore[call-overload]
         TypeError,
         "'render' in Farm",
     ),
     "an unknown argument of a skeleton": (
-        lambda: ex.Farm(abs, slots=4),  # type: ignore[call-arg]
+        lambda: ex.Farm(abs, slots=4),  # type: ignore[call-overload]
         TypeError,
         "slots",
     ),
     "no slots": (lambda: ex.ParDegree(0), ValueError, "at least 1"),
+    "more slots than get work": (
+        lambda: ex.Manager(abs, ex.ParDegree(4097)),
+        ValueError,
+        "at most 4096",
+    ),
+    "an executor with more slots": (lambda: ex.Executor(5000), ValueError, "at most 4096"),
     "no retries": (
         lambda: ex.Manager(abs, ex.ParDegree(1), retries=0),
         ValueError,

@@ -371,17 +371,22 @@ def test_an_outer_mpi_job_is_none_of_the_programs_business(
 
 
 @pytest.mark.parametrize(
-    ("version", "tag", "expected"),
+    ("version", "printed", "expected"),
     [
-        ("HYDRA build details:", "[1] ", "ocean 1 | hot"),
-        ("mpiexec (Open MPI) 5.0.3", "[1,1]<stderr>: very [1,1]<stderr>: ", "ocean 1 | very hot"),
-        ("mpiexec.openmpi (OpenRTE) 4.1.4", "[7,1]<stdout>: ", "ocean 1 |  hot"),
-        ("slurm 22.05", "01: ", "ocean 01 | hot"),
-        ("another 1.0", "[1] ", "ocean | [1] hot"),
+        ("HYDRA build details:", "[1] hot", "ocean 1 | hot"),
+        ("HYDRA build details:", "[1] very [1] hot[1] ", "ocean 1 | very [1] hot"),
+        (
+            "mpiexec (Open MPI) 5.0.3",
+            "[1,1]<stderr>: very [1,1]<stderr>: hot",
+            "ocean 1 | very hot",
+        ),
+        ("mpiexec.openmpi (OpenRTE) 4.1.4", "[7,1]<stdout>: hot", "ocean 1 |  hot"),
+        ("slurm 22.05", "01: hot", "ocean 01 | hot"),
+        ("another 1.0", "[1] hot", "ocean | [1] hot"),
     ],
 )
 def test_lines_have_the_rank_that_the_starter_says(
-    tmp_path: Path, version: str, tag: str, expected: str
+    tmp_path: Path, version: str, printed: str, expected: str
 ) -> None:
     options = {"-prepend-rank", "--tag-output", "--label"}
     starter = tmp_path / "mpiexec"
@@ -391,7 +396,7 @@ import sys
 if sys.argv[1] == "--version":
     print({version!r})
 else:
-    print({tag!r} + "hot")
+    print({printed!r})
     print("without", *sys.argv[1:])
 """
     )

@@ -1,6 +1,7 @@
 """What is seen of managers, executors and streams: printed, and in a notebook."""
 
 import io
+import itertools
 import sys
 import types
 import weakref
@@ -179,3 +180,37 @@ def test_a_bar_goes_with_its_stream(
         del stream
         # Shown again is the cursor, which a bar hides while it is there.
         assert terminal.getvalue().rstrip().endswith("\x1b[?25h")
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "progress", "is_shown"),
+    [(True, None, True), (True, False, False), (False, None, False)],
+)
+def test_a_long_stream_has_a_bar_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool, progress: bool | None, is_shown: bool
+) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: is_terminal)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("exoskel.progress.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("exoskel.progress._BAR_SECONDS", 0.0)
+    with ex.Manager(ex.Farm(abs), ex.ParDegree(1)) as manager:
+        assert list(manager.map(range(100), progress=progress)) == list(range(100))
+        whole = terminal.getvalue()
+        assert ("100/100" in whole) == is_shown
+        stream = manager.map(itertools.count(), progress=progress)
+        left_early(stream)
+        del stream
+    shown = terminal.getvalue()[len(whole) :]
+    assert not shown or shown.rstrip().endswith("\x1b[?25h")
+
+
+def test_a_short_stream_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr("exoskel.progress.PATIENCE_SECONDS", 3600.0)
+    with ex.Manager(ex.Farm(abs), ex.ParDegree(1)) as manager:
+        assert list(manager.map(range(100))) == list(range(100))
+    assert not terminal.getvalue()

@@ -245,6 +245,9 @@ CASES: dict[str, Callable[[Site], BaseException]] = {
     "ForkError": raise_fork,
     "ItemTimeoutError": lambda site: timed_out(),
     "InitializerError": raise_initializer,
+    "JournalError": lambda site: caught(
+        lambda: ex.run(abs, [1], ex.Lines("/dev/null"), journal=site.place / "run.journal")
+    ),
     "KeeperError": lambda site: caught(lambda: ex.Member("a", keeper=site.place / "nobody")),
     "KeyMemoryError": raise_key_memory,
     "LinkError": raise_link,

@@ -56,11 +56,13 @@ def test_an_ocean_and_an_atmosphere_exchange_heat() -> None:
     [("mpiexec.openmpi", "mpiexec.mpich"), ("mpiexec.mpich", "mpiexec.mpich")],
 )
 def test_ranks_of_one_mpi_or_of_two_are_coupled(
-    ocean: str, atmosphere: str, tmp_path: Path
+    ocean: str, atmosphere: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for starter in (ocean, atmosphere):
         if shutil.which(starter) is None:
             pytest.skip(f"{starter} is missing: apt-get install openmpi-bin mpich")
+    # An unbuffered Python writes a line and its end one after the other: a starter may put another rank's line between them.
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     text = (EXAMPLE / "heat.toml").read_text()
     for size, starter in (("4", ocean), ("2", atmosphere)):
         words = f"{starter} {OPTIONS[starter]} -n {size} python"

@@ -64,7 +64,7 @@ def test_a_lost_item_ends_the_stream_unless_asked_to_go_on() -> None:
 
 
 def test_several_deadly_items_in_every_stage_of_a_pipeline() -> None:
-    program = ex.Pipeline(
+    program: ex.Skeleton[Any, Any] = ex.Pipeline(
         crash_at(3), ex.Seq(crash_at(11)), crash_at(3, 40), ex.Seq(lambda item: item)
     )
     with ex.Manager(program, ex.ParDegree(2), retries=1) as manager:

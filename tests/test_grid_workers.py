@@ -105,6 +105,29 @@ def square(number: int) -> int:
     return number * number
 
 
+def connects(_: int) -> bool:
+    """Say whether a task may make a socket."""
+    import socket
+
+    try:
+        socket.socket().close()
+    except PermissionError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_people_of_a_grid_are_confined_unless_the_policy_frees_them(farm: Farm, free: bool) -> None:
+    table = f'[sandbox]\nfree = ["{PRODUCTION}"]\n' if free else ""
+    farm.policy.write_text(POLICY + table)
+    farm.worker(farm.grid.host(NAME))
+    proxy = farm.grid.proxy(farm.grid.user(), PRODUCTION)
+    with farm.manager(ex.Farm(connects), proxy) as manager:
+        assert list(manager.map([0])) == [free]
+    said = "in a sandbox (as people and hosts of a grid are" in farm.log.read_text()
+    assert said is not free
+
+
 def test_a_worker_serves_the_role_that_it_allows_and_nobody_else(farm: Farm) -> None:
     farm.worker(farm.grid.host(NAME))
     alice = farm.grid.user()

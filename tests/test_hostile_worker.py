@@ -225,14 +225,14 @@ def test_an_independent_worker_computes_alone(of: str, company: Company, tmp_pat
 @pytest.mark.parametrize(
     "program",
     [
-        ex.Pipeline(ex.Seq(abs), float),
+        ex.Pipeline(ex.Seq(abs), float),  # type: ignore[arg-type]  # abs is generic
         ex.Pipeline(abs, ex.Seq(float)),
         ex.Pipeline(ex.Seq(abs), ex.Seq(float)),
     ],
     ids=["serial first", "serial last", "all serial"],
 )
 def test_independent_workers_run_serial_functions(
-    program: ex.Skeleton, company: Company, tmp_path: Path
+    program: ex.Skeleton[Any, Any], company: Company, tmp_path: Path
 ) -> None:
     with (
         staged(company, "good_worker", tmp_path) as ports,

@@ -1,6 +1,7 @@
 """Jobs: processes by the request, which know each other, and end together."""
 
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 from tests.processes import children, eventually, gone
 
-from exoskel import Job, LinkError, ProcessEndedError, Ssh, links
+from exoskel import Job, LinkError, ProcessEndedError, Sandbox, Ssh, links
 from exoskel.job_process import JobNode
 
 # Far more than anything here takes.
@@ -455,3 +456,29 @@ def test_a_start_that_is_too_long_ends_no_other_process(job: Job) -> None:
         started.result(SECONDS)
     assert asleep[0].done() is False
     assert job.start(["true"]).wait(SECONDS) == [0]
+
+
+@pytest.mark.parametrize("sandbox", [None, Sandbox(memory="4 GiB")])
+def test_a_program_begins_as_a_shell_would_have_it_begin(
+    sandbox: Sandbox | None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with Job() as job:
+        for words in (["grep", "^Sig", "/proc/self/status"], ["ls", "/proc/self/fd"]):
+            assert job.start(words, sandbox=sandbox).wait(SECONDS) == [0]
+    told = capfd.readouterr().out
+    # Python ignores two signals; what it executes would go on to. What this process was told to ignore stays so.
+    expected = subprocess.run(
+        ["grep", "^Sig", "/proc/self/status"],
+        check=True,
+        capture_output=True,
+        text=True,
+        restore_signals=True,
+    ).stdout
+    signals, of_shell = (
+        dict(re.findall(r"^(\w+):\s+(.*)$", lines, re.M)) for lines in (told, expected)
+    )
+    for kind in ("SigIgn", "SigBlk", "SigCgt"):
+        assert signals[kind] == of_shell[kind], kind
+    # Its input, output and errors, the socket to its agent; in a sandbox that by which it is connected, and its listener; the folder that is listed.
+    descriptors = [int(line) for line in told.splitlines() if line.isdigit()]
+    assert descriptors == list(range(5 if sandbox is None else 7))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import io
 import json
 import os
 import pwd
+import re
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,12 +25,15 @@ from tests.processes import children, eventually, gone
 from tests.site import free_address
 
 import exoskel as ex
-from exoskel import _core, links
+from exoskel import _core, control_groups, links
 from exoskel.agent_frames import frame, read_frame
 from exoskel.cli import main
 from exoskel.host_sandbox import check_manager, narrowed
 from exoskel.job_control import ask_to_end, local_jobs
 from exoskel.job_process import JobNode
+from exoskel.job_state import JobState
+from exoskel.link_arguments import as_startpoint
+from exoskel.start_request import creator_within
 
 SECONDS = 60.0
 HEAD, OTHER = "head.example.org", "other.example.org"
@@ -53,11 +60,15 @@ class Daemon:
     def processes(self) -> list[int]:
         """List what it has started, and what that has started."""
         # Any of its threads may have started one.
-        threads = os.listdir(f"/proc/{self.process.pid}/task")
-        places = [f"/proc/{self.process.pid}/task/{thread}/children" for thread in threads]
-        found = [int(word) for place in places for word in Path(place).read_text().split()]
+        found: list[int] = []
+        for thread in os.listdir(f"/proc/{self.process.pid}/task"):
+            # Threads and processes end while they are looked at.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                place = Path(f"/proc/{self.process.pid}/task/{thread}/children")
+                found += map(int, place.read_text().split())
         for process in found:
-            found += children(process)
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                found += children(process)
         return found
 
 
@@ -299,12 +310,61 @@ def test_jobs_of_this_account_are_listed_and_ended(
         assert daemon.said("has ended, exit code 0")
     capsys.readouterr()
     assert main(["job", "list"]) == 0
-    assert capsys.readouterr().out == "no job runs\n"
+    assert capsys.readouterr().out == "no job of this account runs on this machine\n"
     assert main(["job", "end", "abcdef", "--json"]) == 1
     assert "exoskel job list shows those that do" in capsys.readouterr().out
     assert main(["job", "end", "ab"]) == 2
     assert main(["job", "list", "--agents", daemon.line]) == 2
     assert main(["job", "list", "--credential", "head.pem"]) == 2
+
+
+def test_a_list_says_what_runs_and_since_when(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    before = time.time()
+    with ex.Job() as job:
+        name = job._state.job
+        assert table_of(capsys) == [[name[:12], "here", "-", "0", "runs"]]
+        asleep = job.start(["sleep", "600"], count=2)
+        long = job.start(["sh", "-c", "true; exec sleep 600", "an argument", "\x1b[2J"])
+        job.start(add_nothing, count=3).result(timeout=SECONDS)
+        [found] = listed_here(capsys)
+        begun = [group.pop("begun") for group in found["groups"]]
+        assert all(before <= one <= time.time() for one in begun)
+        assert begun == sorted(begun)
+        assert found["groups"] == [
+            {"program": "sleep 600", "processes": 2},
+            {
+                "program": "sh -c 'true; exec sleep 600' 'an argument' '\x1b[2J'",
+                "processes": 1,
+            },
+            {"program": "add_nothing()", "processes": 3},
+        ]
+        long.send_signal(signal.SIGTERM)
+        assert long.wait(SECONDS) == [-signal.SIGTERM]
+        rows = table_of(capsys)
+        assert [row[2:-1] for row in rows] == [["sleep 600", "2"], ["add_nothing()", "3"]]
+        asleep.send_signal(signal.SIGKILL)
+
+
+def add_nothing(here: JobNode) -> None:
+    here.ready()
+
+
+def table_of(capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
+    """Return the rows of `exoskel job list`, without the times."""
+    assert main(["job", "list"]) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == [
+        "JOB",
+        "HOST",
+        "OWNER",
+        "PROGRAM",
+        "PROCESSES",
+        "BEGAN",
+        "TIME",
+        "STATE",
+    ]
+    time_of_day = r"  \d{4}-\d\d-\d\d \d\d:\d\d  \d+:\d\d:\d\d"
+    return [re.split(r"\s{2,}", re.sub(time_of_day, "", row)) for row in rows]
 
 
 def test_a_detached_job_of_this_machine_goes_on(
@@ -375,7 +435,10 @@ def test_who_may_not_start_is_told_the_rule(lab: Lab) -> None:
     ) as caught:
         lab.job(daemon, credential=OTHER)
     assert caught.value.host == "lab1.example.org"
-    with pytest.raises(ex.ProcessEndedError, match="start_detached is asked for"):
+    with pytest.raises(
+        ex.ProcessEndedError,
+        match=r"start_detached is asked for.*has to allow you the action agent\.start_detached, as it does agent\.end, agent\.jobs, agent\.start$",
+    ):
         lab.job(daemon, detach=True)
     assert daemon.said(OTHER)
     assert daemon.processes() == []
@@ -643,7 +706,9 @@ def test_an_agent_of_another_version_is_named(lab: Lab, monkeypatch: pytest.Monk
     one, two = lab.daemon("lab1.example.org"), lab.daemon("lab2.example.org")
     # As seen from a creator that is newer than both.
     monkeypatch.setattr("exoskel.job_state.__version__", "99.0")
-    with pytest.raises(ex.VersionError, match=r"lab1\.example\.org has Exoskel .*, expected 99\.0"):
+    with pytest.raises(
+        ex.VersionError, match=r"lab[12]\.example\.org has Exoskel .*, expected 99\.0"
+    ):
         lab.job(one, two)
     assert eventually(lambda: one.processes() + two.processes() == [])
 
@@ -652,6 +717,7 @@ CONFINING = f"""\
 {POLICY}
 [sandbox]
 managers = ["{HEAD}"]
+system = false
 read = ["/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache"]
 memory = "8 GiB"
 """
@@ -670,9 +736,71 @@ def test_a_hosts_policy_confines_whatever_the_creator_asks_for(lab: Lab) -> None
         with pytest.raises(ex.ProcessEndedError, match="start none of their job"):
             starter[0].result(SECONDS)
         assert all(one.sandbox for one in job.summary().processes[:3])
+        [refused] = [one for one in job.summary().processes[1].sandbox if one.startswith("no use")]
+        assert refused.startswith(f"no use of /, {lab.place}, ")
     assert daemon.said(f'in a sandbox (by "{HEAD}" in [sandbox] managers')
     with lab.job(daemon, credential=OTHER) as job:
         assert job.start(["cat", str(secret)]).wait(SECONDS) == [0]
+
+
+def test_a_hosts_policy_holds_the_processes_of_a_job_together(lab: Lab) -> None:
+    totals = {"total_memory": 1 << 30, "total_processes": 40}
+    try:
+        control_groups.check({**ex.Sandbox().told(), **totals})
+    except ValueError as error:
+        pytest.skip(str(error))
+    entries = 'total_memory = "1 GiB"\ntotal_processes = 40\n'
+    daemon = lab.daemon("lab1.example.org", policy=f"{CONFINING}{entries}")
+    places = {place.folder for place in control_groups.own_places().values()}
+
+    def groups() -> list[Path]:
+        return [one for place in places for one in place.glob(f"exoskel-{daemon.process.pid}-*")]
+
+    with lab.job(daemon) as job:
+        assert groups() != []
+        asleep = "for one in $(seq 30); do sleep 60 & done; wait"
+        # What a creator asks for besides holds as well.
+        sandbox = ex.Sandbox(total_processes=35)
+        one = job.start(["sh", "-c", asleep], sandbox=sandbox)
+        assert eventually(lambda: bool(job.summary().processes[0].sandbox))
+        held = " ".join(job.summary().processes[0].sandbox)
+        assert "1073741824 bytes of memory with all processes of its job on this host" in held
+        assert "40 processes and threads with all processes of its job" in held
+        assert "35 processes and threads with all that were started with it here" in held
+        other = job.start(["sh", "-c", asleep])
+        assert eventually(lambda: one._records[0].has_ended or other._records[0].has_ended)
+        assert "fork" in job.summary().processes[0].stderr + job.summary().processes[1].stderr
+    assert eventually(lambda: groups() == [])
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        ('read = ["/no/such/folder"]', "[sandbox] read: there is no /no/such/folder on this host"),
+        ('write = ["/no/such/place"]', "[sandbox] write: there is no /no/such/place"),
+        ("processes = 64", "can't be held for the account root: start this under another account"),
+    ],
+)
+def test_a_host_that_can_not_hold_its_policy_does_not_start(
+    lab: Lab, entry: str, reason: str
+) -> None:
+    if entry.startswith("processes") and os.geteuid() != 0:
+        pytest.skip("it is about the account root, and this is another one")
+    policy = lab.place / "policy.toml"
+    policy.write_text(f"{POLICY}\n[sandbox]\n{entry}\n")
+    words = ["--listen", "tcp://127.0.0.1:0", "--policy", str(policy)]
+    words += ["--credential", str(lab.credential("lab1.example.org"))]
+    words += ["--user", pwd.getpwuid(os.geteuid()).pw_name]
+    ran = subprocess.run(
+        [sys.executable, "-P", "-m", "exoskel", "agent", *words],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert ran.returncode == 2
+    assert f"{policy}: " in ran.stderr
+    assert reason in ran.stderr
 
 
 def read_file(path: str) -> str:
@@ -683,9 +811,9 @@ def read_file(path: str) -> str:
 
 
 def test_a_hosts_policy_confines_the_slots_of_managers(lab: Lab) -> None:
-    confining = CONFINING.replace(
-        'read = ["/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache"]\n', ""
-    )
+    own = 'system = false\nread = ["/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache"]\n'
+    confining = CONFINING.replace(own, "")
+    assert confining != CONFINING
     line = lab.daemon("lab1.example.org", policy=confining).line
     secret = lab.place / "secret"
     secret.write_text("word")
@@ -704,6 +832,46 @@ def test_a_hosts_policy_confines_the_slots_of_managers(lab: Lab) -> None:
         assert set(manager.map([str(secret)] * 10)) == {"refused"}
 
 
+def test_a_confined_creator_is_dialled_where_it_has_come_from_and_nowhere_else(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with links.Node(lab.credential(HEAD), patience=0.0, listen="127.0.0.1:0") as node:
+        said = node.endpoint("job").startpoint(to="*")
+    stated = ["unix:/run/docker.sock", "10.9.8.7:22", "lab7:23", "[::1]:22", "gateway:g@h:1"]
+    text = said.with_hints(stated).text()
+    found = creator_within(text, ["192.0.2.1", "[2001:db8::1]"])
+    assert found.hints == [
+        "192.0.2.1:22",
+        "[2001:db8::1]:22",
+        "192.0.2.1:23",
+        "[2001:db8::1]:23",
+    ]
+    assert creator_within(text, None).hints == stated
+    for hints in ([], stated[:1], [f"192.0.2.1:{port}" for port in range(1, 6)]):
+        with pytest.raises(ex.LinkError, match=r"dialled only at 192\.0\.2\.1, from where"):
+            creator_within(said.with_hints(hints).text(), ["192.0.2.1"])
+    # What it says to a host that confines it leads nowhere else.
+    daemon = lab.daemon("lab1.example.org", policy=CONFINING)
+    place = lab.place / "probed"
+    with socket.socket(socket.AF_UNIX) as probed:
+        probed.bind(str(place))
+        probed.listen(1)
+        probed.setblocking(False)
+        made = JobState._made_node
+
+        def stating(state: JobState) -> links.Node:
+            node = made(state)
+            own = as_startpoint(state._for_agents)
+            state._for_agents = own.with_hints([f"unix:{place}"]).text()
+            return node
+
+        monkeypatch.setattr(JobState, "_made_node", stating)
+        with pytest.raises(ex.ProcessEndedError, match="the job's creator listens"):
+            lab.job(daemon)
+        with pytest.raises(BlockingIOError):
+            probed.accept()
+
+
 @pytest.mark.parametrize(
     ("host", "asked", "found"),
     [
@@ -713,8 +881,32 @@ def test_a_hosts_policy_confines_the_slots_of_managers(lab: Lab) -> None:
         ({"memory": 2}, {}, {"memory": 2}),
         ({"memory": 2}, {"memory": 3}, {"memory": 2}),
         ({"memory": 3}, {"memory": 2}, {"memory": 2}),
-        ({"read": ["/usr", "/data"]}, {"read": ["/", "/data"]}, {"read": ["/data"]}),
-        ({"write": ["/data"]}, {"write": ["/etc", "/data/link"]}, {"write": []}),
+        (
+            {"read": ["/usr", "/data"]},
+            {"read": ["/", "/data"]},
+            {"read": ["/data"], "left_out": ["/"]},
+        ),
+        (
+            {"read": ["/data"]},
+            {"read": ["/usr", "/data"], "system": False},
+            {"read": ["/data", "/usr"], "system": False},
+        ),
+        (
+            {"read": ["/usr", "/data"], "system": False},
+            {"read": ["/data", "/lib"], "system": False},
+            {"read": ["/data"], "system": False, "left_out": ["/lib"]},
+        ),
+        # It lists what programs need there.
+        (
+            {"read": ["/usr", "/data"], "system": False},
+            {"read": ["/data"]},
+            {"read": ["/usr", "/data"], "system": False},
+        ),
+        (
+            {"write": ["/data"]},
+            {"write": ["/etc", "/data/link"]},
+            {"write": [], "left_out": ["/etc", "/data/link"]},
+        ),
     ],
 )
 def test_what_is_asked_for_is_never_wider(
@@ -734,3 +926,38 @@ def test_no_slot_is_connected_within_its_host(place: str) -> None:
     check_manager(ex.Sandbox().told(), "10.1.2.3:1")
     with pytest.raises(PermissionError, match="doesn't let it be connected"):
         check_manager(ex.Sandbox(network="none").told(), "10.1.2.3:1")
+
+
+@pytest.mark.parametrize("kind", ["read", "write"])
+def test_an_agent_whose_sandbox_covers_its_own_files_does_not_start(
+    lab: Lab, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Processes run under its account: they could read its key, or write what they may."""
+    credential = lab.credential("lab1.example.org")
+    policy = lab.place / "policy.toml"
+    policy.write_text(f"{POLICY}[sandbox]\n{kind} = ['{lab.place}']\n")
+    words = ["agent", "--listen", "tcp://127.0.0.1:0", "--policy", str(policy)]
+    words += ["--user", pwd.getpwuid(os.geteuid()).pw_name, "--credential", str(credential)]
+    assert main(words) == 2
+    assert f"[sandbox] {kind} covers {credential}, which is its own" in capsys.readouterr().err
+
+
+def test_a_sandbox_that_covers_an_agent_s_files_later_is_no_sandbox(lab: Lab) -> None:
+    confined = f"{POLICY}[sandbox]\nmanagers = ['*']\n"
+    daemon = lab.daemon("lab1.example.org", policy=confined)
+    policy = lab.place / "lab1.example.org.toml"
+    new = policy.with_suffix(".new")
+    new.write_text(f"{confined}read = ['{lab.place}']\n")
+    new.replace(policy)
+    assert eventually(lambda: "use files of the agent itself" in refusal(lab, daemon))
+    assert str(lab.place) not in refusal(lab, daemon)
+    assert daemon.said(f"[sandbox] read covers {lab.credential('lab1.example.org')}")
+
+
+def refusal(lab: Lab, daemon: Daemon) -> str:
+    """Return why an agent takes no job; nothing if it takes one."""
+    try:
+        lab.job(daemon).close()
+    except ex.ExoskelError as error:
+        return str(error)
+    return ""

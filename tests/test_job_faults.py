@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import signal
 import subprocess
@@ -9,13 +11,15 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.processes import eventually, gone
 
-from exoskel import Job, ProcessEndedError, Ssh
+from exoskel import Job, LinkError, ProcessEndedError, Ssh
+from exoskel.job_control import local_jobs
 from exoskel.job_process import JobNode
 
 SECONDS = 60.0
@@ -139,3 +143,53 @@ def test_a_process_that_has_only_been_forked_ends_with_its_agent() -> None:
         with Job() as job:
             job.start(["sleep", "600"], count=4)
             os.kill(job._state._agents[1].channel._process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
+
+
+def test_an_agent_to_which_there_is_no_link_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exoskel.job_state._PATIENCE_SECONDS", 0.5)
+    with Job() as job:
+        asleep = job.start(["sleep", "600"], count=2)
+        agent = job._state._agents[1].channel._process.pid  # type: ignore[attr-defined]
+        os.kill(agent, signal.SIGSTOP)
+        stat = Path(f"/proc/{agent}/stat")
+        assert eventually(lambda: stat.read_text().rpartition(") ")[2].startswith("T"))
+        with pytest.raises(LinkError):
+            job.start(["true"])
+        for future in asleep:
+            with pytest.raises(ProcessEndedError, match="it was lost with what starts"):
+                future.result(SECONDS)
+        assert all(one.exit_code is None for one in job.summary().processes)
+
+
+def test_an_agent_answers_while_its_creator_signs_nothing(tmp_path: Path) -> None:
+    """A creator that is stopped leaves an agent without the signature that it has asked for."""
+    go, asks = tmp_path / "go", tmp_path / "asks"
+    key = base64.b64encode(b"\x04" + bytes(64)).decode()
+    joining = "import pathlib, time\n" + HOSTILE.format(
+        words=[json.dumps({"key": key}).encode()],
+        then=f"pathlib.Path({str(asks)!r}).touch(); time.sleep(600)",
+    ).replace(
+        "for word", f"while not pathlib.Path({str(go)!r}).exists(): time.sleep(0.01)\nfor word"
+    )
+    program = textwrap.dedent(
+        f"""
+        import os, signal, sys, exoskel
+        job = exoskel.Job()
+        job.start([sys.executable, "-c", {joining!r}])
+        print(job._state.job, flush=True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        """
+    )
+    creator = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert creator.stdout is not None
+    with creator.stdout as said:
+        job = said.readline().decode().strip()
+    os.waitid(os.P_PID, creator.pid, os.WSTOPPED)
+    go.touch()
+    assert eventually(asks.exists)
+    for _ in range(3):
+        [listed] = [one for one in local_jobs() if one["job"] == job]
+        [process] = listed["processes"]
+    creator.kill()
+    creator.wait()
+    assert all(eventually(partial(gone, one)) for one in (process["process"], listed["agent"]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from tests.processes import eventually, gone
 
 from exoskel import Job, ProcessEndedError
+from exoskel.job_control import local_jobs
 
 SECONDS = 60.0
 # Each asks the next one, and stays until its input says otherwise.
@@ -121,12 +123,29 @@ def test_what_ends_early_ends_its_ranks(job: Job, model: str) -> None:
 
 def test_ranks_that_never_join(job: Job) -> None:
     started = job.start(["sh", "-c", "echo no model >&2; exit 4"], joined=2)
-    with pytest.raises(ProcessEndedError, match=r"never joined; .*exit code 4: no model") as caught:
+    text = r"never joined, as 0 of 2 have, by exoskel\.links\.init\(\); .*exit code 4: no model"
+    with pytest.raises(ProcessEndedError, match=text) as caught:
         started.result(SECONDS)
     assert caught.value.exit_code == 4
     assert started.wait(SECONDS) == [4, 4]
     with pytest.raises(ProcessEndedError, match="can't execute /no/mpiexec"):
         job.start(["/no/mpiexec"], joined=2).result(SECONDS)
+
+
+def test_fewer_ranks_than_announced_say_how_many_have_come(job: Job, tmp_path: Path) -> None:
+    script = "import exoskel.links as links; here = links.init(); here.ready(); input()"
+    python = f'"{sys.executable}" -c "{script}" < pipe'
+    # One joins, one says a rank that nobody has announced, one is not of the job.
+    words = f"mkfifo pipe; exec 3<>pipe; PMI_RANK=1 {python} & PMI_RANK=7 {python}; touch tried; sleep 600"
+    started = job.start(["bash", "-c", words], joined=3, cwd=tmp_path)
+    started[1].result(SECONDS)
+    assert eventually((tmp_path / "tried").exists)
+    starter = started._records[0].starter
+    assert starter is not None
+    job._state.send_signal([starter], signal.SIGTERM)
+    text = r"never joined, as 1 of 3 have, .*; one was refused: it has rank 7, and joined=3 at Job.start announces ranks up to 2: .*SIGTERM"
+    with pytest.raises(ProcessEndedError, match=text):
+        started[2].result(SECONDS)
 
 
 def test_a_rank_that_comes_twice_is_refused(job: Job, tmp_path: Path) -> None:
@@ -135,7 +154,7 @@ def test_a_rank_that_comes_twice_is_refused(job: Job, tmp_path: Path) -> None:
     # Whichever comes first stays.
     words = f"mkfifo pipe; exec 3<>pipe; {once} & {once} & wait -n; exit $?"
     started = job.start(["bash", "-c", words], joined=2, cwd=tmp_path)
-    with pytest.raises(ProcessEndedError, match=r"rank 0 has joined already|was not announced"):
+    with pytest.raises(ProcessEndedError, match="another process has joined as rank 0"):
         started[1].result(SECONDS)
 
 
@@ -200,7 +219,7 @@ def test_a_process_that_runs_already_is_invited_and_runs_on(tmp_path: Path) -> N
             second = subprocess.run(
                 words, capture_output=True, text=True, check=False, timeout=SECONDS
             )
-            assert "all that were announced have joined already" in second.stderr
+            assert "another process has used this invitation" in second.stderr
             job.close()
             said, _ = process.communicate("\n", timeout=SECONDS)
             assert said == "there\non 0 1\n"
@@ -264,10 +283,17 @@ def test_a_job_ends_at_once_whoever_has_not_come(tmp_path: Path) -> None:
 def test_nobody_is_invited_where_nothing_starts_processes(job: Job, tmp_path: Path) -> None:
     agent = job._state._agents[1]
     agent.channel._process.kill()  # type: ignore[attr-defined]
-    assert eventually(lambda: agent.is_lost)
+    assert eventually(lambda: not job._state._machine.has_hosts)
     with pytest.raises(ProcessEndedError, match=r"what starts processes on .* has ended"):
         job.invite(tmp_path / "invitation")
     with pytest.raises(ProcessEndedError, match=r"what starts processes on .* has ended"):
         job.start(["true"], joined=1)
     assert not (tmp_path / "invitation").exists()
     assert not job.summary().processes
+
+
+def test_a_job_whose_program_starts_processes_is_listed(job: Job) -> None:
+    started = job.start(["sleep", "600"], joined=2)
+    listed = [one for one in local_jobs() if one["job"] == job._state.job]
+    assert [[one["rank"] for one in status["processes"]] for status in listed] == [[0]]
+    assert not any(future.done() for future in started)

@@ -1,65 +1,32 @@
-"""Jobs over the real OpenSSH: a server of the test's own, on loopback, with keys of its own."""
+"""Jobs over the real OpenSSH."""
 
 from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import signal
-import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests import ssh_server
 from tests.processes import eventually
-from tests.site import free_address
 
 import exoskel as ex
 from exoskel.job_process import JobNode
 
 SECONDS = 60.0
-CONFIGURATION = """
-Port {port}
-ListenAddress 127.0.0.1
-HostKey {place}/host
-AuthorizedKeysFile {place}/user.pub
-PidFile none
-StrictModes no
-UsePAM no
-"""
 
 
 @pytest.fixture
 def ssh(tmp_path: Path) -> Iterator[list[str]]:
     """Run a server, and return the command that leads to it."""
-    server = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/usr/bin")
-    if server is None or shutil.which("ssh") is None:
-        pytest.skip("sshd or ssh is missing: apt-get install openssh-server")
-    for name in ("host", "user"):
-        words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)]
-        subprocess.run(words, check=True)
-    port = int(free_address().rpartition(":")[2])
-    configuration = tmp_path / "configuration"
-    configuration.write_text(CONFIGURATION.format(port=port, place=tmp_path))
-    # Where Debian's server gives up its rights; it has to be there.
-    if os.geteuid() == 0:
-        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-    log = tmp_path / "log"
-    words = [server, "-D", "-f", str(configuration), "-E", str(log)]
-    with subprocess.Popen(words) as process:
-        assert eventually(lambda: is_listening(port)), log.read_text()
-        options = ["BatchMode=yes", "StrictHostKeyChecking=accept-new"]
-        options += [f"UserKnownHostsFile={tmp_path / 'known'}", f"IdentityFile={tmp_path / 'user'}"]
-        known = [word for option in options for word in ("-o", option)]
-        yield ["ssh", "-q", "-p", str(port), *known]
-        process.terminate()
-
-
-def is_listening(port: int) -> bool:
-    with socket.socket() as tried:
-        return tried.connect_ex(("127.0.0.1", port)) == 0
+    what = ssh_server.missing()
+    if what is not None:
+        pytest.skip(what)
+    with ssh_server.server(tmp_path) as command:
+        yield command
 
 
 def neighbours(here: JobNode) -> list[int]:
@@ -82,6 +49,49 @@ def test_processes_of_two_hosts_by_openssh(ssh: list[str], tmp_path: Path) -> No
         assert hosts == ["127.0.0.1", "127.0.0.1", "localhost", "localhost"]
         asleep = job.start(["sleep", "600"], count=2, cwd=tmp_path)
     assert asleep.wait(timeout=0) == [-15, -15]
+
+
+def test_what_processes_of_two_hosts_print_has_their_ranks(
+    ssh: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    launch = ex.Ssh(["127.0.0.1", "localhost"], python=sys.executable, command=ssh)
+    with ex.Job(launch) as job:
+        words = ["sh", "-c", "echo one; printf two"]
+        assert job.start(words, count=4).wait(SECONDS) == [0] * 4
+        assert job.start(["echo", "alone"]).wait(SECONDS) == [0]
+    lines = capsys.readouterr().err.splitlines()
+    expected = [f"[{rank}] {what}" for rank in range(4) for what in ("one", "two")]
+    assert sorted(lines) == sorted([*expected, "alone"])
+
+
+def test_a_python_may_be_in_the_home_of_its_host(tmp_path: Path) -> None:
+    what = ssh_server.missing()
+    if what is not None:
+        pytest.skip(what)
+    home = tmp_path / "its home"
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (home / "bin" / "python").chmod(0o755)
+    (tmp_path / "server").mkdir()
+    with ssh_server.server(tmp_path / "server", tmp_path / "home") as command:
+        (tmp_path / "home").symlink_to(home)
+        launch = ex.Ssh(["127.0.0.1"], python="~/bin/python", command=command)
+        with ex.Job(launch) as job:
+            assert job.start(["true"]).wait(SECONDS) == [0]
+        absent = ex.Ssh(["127.0.0.1"], python="~/bin/other", command=command)
+        text = r"agent of 127\.0\.0\.1 .*exit code 127: .*\(is ~/bin/other there\? see Ssh\(python=\)\)"
+        with pytest.raises(ex.ProcessEndedError, match=text):
+            ex.Job(absent)
+        bare = home / "bin" / "bare"
+        bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')
+        bare.chmod(0o755)
+        text = r"is Exoskel installed for ~/bin/bare\?"
+        with pytest.raises(ex.ProcessEndedError, match=text):
+            ex.Job(ex.Ssh(["127.0.0.1"], python="~/bin/bare", command=command))
+        own = command.index(f"IdentityFile={tmp_path / 'server' / 'user'}")
+        refused = [*command[: own - 1], *command[own + 1 :], "-o", "IdentityFile=/dev/null"]
+        with pytest.raises(ex.ProcessEndedError, match="work without a password"):
+            ex.Job(ex.Ssh(["127.0.0.1"], python=sys.executable, command=refused))
 
 
 def whereabouts(_item: int) -> tuple[str, int, int]:

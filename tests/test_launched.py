@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,62 @@ def test_tasks_talk_to_the_other_slots_directly() -> None:
     numbers = {rank: number for rank, number, _ in found}
     assert sorted(numbers) == [0, 1, 2, 3]
     assert all(taken == [numbers[(rank - 1) % 4]] for rank, _, taken in found)
+
+
+def sum_of_ranks(_item: int) -> int:
+    here = links.here()
+
+    @here.process.handler
+    def rank() -> int:
+        return here.rank
+
+    return sum(peer.request("rank").result(SECONDS) for peer in here.peers)
+
+
+def test_fewer_tasks_than_slots_that_wait_for_each_other_are_told_so() -> None:
+    with ex.Manager(sum_of_ranks, ex.ParDegree(3), launch=ex.Local(), wait=SECONDS) as manager:
+        # Two, for who asks when the other one has been told.
+        text = r"[12] of 3 slots have no task, and no item waits for one: .* as many items as slots"
+        with pytest.raises(ex.LinkError, match=text):
+            list(manager.map(range(2)))
+        # What was in vain is not, later.
+        assert list(manager.map(range(3))) == [3, 3, 3]
+
+
+def wait_in_a_handler(_item: int) -> bool:
+    """Have a handler of slot 0, called by slot 1, wait for what slot 2 calls meanwhile."""
+    here = links.here()
+    has_come, has_begun = threading.Event(), threading.Event()
+
+    @here.process.handler
+    def waited() -> bool:
+        here.peers[2].post("begun")
+        return has_come.wait(SECONDS)
+
+    @here.process.handler
+    def come() -> None:
+        has_come.set()
+
+    @here.process.handler
+    def begun() -> None:
+        has_begun.set()
+
+    if here.rank == 1:
+        return bool(here.peers[0].request("waited").result(SECONDS))
+    if here.rank == 2:
+        assert here.peers[0] is not None
+        assert has_begun.wait(SECONDS)
+        here.peers[0].request("come").result(SECONDS)
+    return here.peers[0] is not None
+
+
+def test_handlers_of_slots_wait_for_each_other_on_several_threads() -> None:
+    with ex.Manager(
+        wait_in_a_handler, ex.ParDegree(3), launch=ex.Local(), handler_threads=2, wait=SECONDS
+    ) as manager:
+        assert list(manager.map(range(3))) == [True] * 3
+    with pytest.raises(TypeError, match="got handler_threads= without launch="):
+        ex.Manager(wait_in_a_handler, ex.ParDegree(3), handler_threads=2)
 
 
 def test_a_task_of_a_slot_that_no_job_has_started_has_no_node() -> None:
@@ -154,6 +211,22 @@ def test_the_slots_of_a_killed_program_end(tmp_path: Path) -> None:
     processes = set(map(int, ended.stdout.split()))
     assert processes, ended.stderr
     assert all(eventually(partial(gone, process)) for process in processes)
+
+
+def own_number(_item: int) -> int:
+    return os.getpid()
+
+
+def test_a_manager_whose_only_agent_was_killed_has_nobody() -> None:
+    # Nobody comes back for whom a patient manager could wait.
+    options: Any = {"launch": ex.Local(), "patience": 3600.0}
+    with ex.Manager(own_number, ex.ParDegree(1), **options) as manager:
+        [slot] = manager.map([0])
+        [agent] = children(os.getpid())
+        os.kill(agent, signal.SIGKILL)
+        assert eventually(partial(gone, slot))
+        with pytest.raises(ex.NoWorkerError):
+            list(manager.map([0]))
 
 
 def fail() -> None:

@@ -172,7 +172,7 @@ def test_handlers_that_wait_for_each_others_threads_are_in_the_log(
         reply = node.bind(coupler.startpoint(to="*")).request("answer")
         if is_both:
             both.wait()
-        return reply.result(timeout=1 if is_both else 30)
+        return reply.result(timeout=5 if is_both else 30)
 
     @coupler.handler
     def answer() -> int:

@@ -31,6 +31,7 @@ OTHER_ENDS = {
     "finds a secret of its agent in the environment": "KeyError",
     "takes more memory": "MemoryError",
     "takes more memory by a shared mapping": "Cannot allocate memory",
+    "takes more memory by what waits in sockets": "Too many open files",
     "writes a longer file": "File too large",
     "starts more processes": "Resource temporarily unavailable",
 }
@@ -60,8 +61,8 @@ def python_for_all() -> str:
     pytest.skip(f"there is no {version} that every account may run")
 
 
-def run(what: str, folder: Path) -> Any:
-    """Run a function of `sandbox_account` under an account without rights, and return what it prints."""
+def run(what: str, folder: Path, module: str = "sandbox_account") -> Any:
+    """Run a function of a module under an account without rights, and return what it prints."""
     is_root = os.getuid() == 0
     own = folder / what
     own.mkdir()
@@ -77,7 +78,7 @@ def run(what: str, folder: Path) -> Any:
     }
     account = {"user": ACCOUNT, "group": ACCOUNT, "extra_groups": []} if is_root else {}
     ran = subprocess.run(
-        [python_for_all(), "-m", "tests.sandbox_account", what, str(own)],
+        [python_for_all(), "-m", f"tests.{module}", what, str(own)],
         env=env,
         cwd=folder,
         capture_output=True,
@@ -200,11 +201,36 @@ def nothing(here: Any) -> None:
 
 def test_what_can_not_be_held_is_an_error_and_nothing_runs(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
-    assert f"can't let it use {gone}: " in ended(ex.Sandbox(read=["/usr", gone]))
-    text = ended(ex.Sandbox(read=[tmp_path]), nothing)
+    for sandbox in (ex.Sandbox(read=[gone]), ex.Sandbox(write=[gone])):
+        assert f"can't let it use {gone}: No such file" in ended(sandbox)
+    text = ended(ex.Sandbox(read=[tmp_path], system=False), nothing)
     assert "contradicts itself" in text
     assert "add it to `read`" in text
     assert "it runs" not in text
+
+
+def read_file(_here: Any, place: str) -> str:
+    """Read a file in a sandbox."""
+    return Path(place).read_text()
+
+
+def test_what_may_be_read_is_added_to_what_programs_need(tmp_path: Path) -> None:
+    own, other = tmp_path / "own", tmp_path / "other"
+    for folder in (own, other):
+        folder.mkdir()
+        (folder / "file").write_text(folder.name)
+    with ex.Job() as job:
+        sandbox = ex.Sandbox(read=[own])
+        places = [str(folder / "file") for folder in (own, other)]
+        assert job.start(read_file, arguments=places[:1], sandbox=sandbox).values(60) == ["own"]
+        with pytest.raises(ex.ProcessEndedError, match="PermissionError"):
+            job.start(read_file, arguments=places[1:], sandbox=sandbox).values(60)
+        # Without what programs need, what is listed is all.
+        bare = ex.Sandbox(read=["/bin/true", own], system=False)
+        assert job.start(["/bin/true"], sandbox=bare).wait(60) == [126]
+        whole = ex.Sandbox(read=["/usr", "/bin", "/lib", "/lib64"], system=False)
+        assert job.start(["cat", "/etc/hosts"], sandbox=whole).wait(60) == [1]
+        assert job.start(["cat", "/etc/hosts"], sandbox=ex.Sandbox()).wait(60) == [0]
 
 
 @pytest.mark.skipif(

@@ -4,12 +4,14 @@ import ast
 import pickle
 import subprocess
 import sys
+import threading
+import time
 from typing import Any
 
 import pytest
 
 import exoskel
-from exoskel import Farm, ParDegree, Pipeline, Seq
+from exoskel import Farm, Manager, ParDegree, Pipeline, Seq
 from exoskel.errors import ExoskelError, RemoteTraceback, WorkerLostError, with_remote_traceback
 from exoskel.skeletons import flatten
 
@@ -152,3 +154,22 @@ def test_import_is_light() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     assert loaded == ["exoskel"]
+
+
+def with_a_lock(item: int) -> tuple[int, object]:
+    """Return what no pickle can hold."""
+    time.sleep(0.003)
+    return item, threading.Lock()
+
+
+def without_the_lock(held: tuple[int, object]) -> int:
+    """Return the item."""
+    time.sleep(0.004)
+    return held[0]
+
+
+def test_what_cannot_travel_between_stages_stays_at_its_slot() -> None:
+    """Where the manager ends a frame is its own affair: it must not decide whether values between a serial stage and a farm are pickled."""
+    program = Pipeline(Seq(with_a_lock), Farm(without_the_lock))
+    with Manager(program, ParDegree(2)) as manager:
+        assert list(manager.map(range(60))) == list(range(60))

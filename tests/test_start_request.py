@@ -59,7 +59,18 @@ def test_each_process_has_a_number_and_a_rank(numbers: tuple[Any, Any]) -> None:
         check_start(1, *numbers, WHAT, {"size": 1})
 
 
-@pytest.mark.parametrize("addresses", [["unix:/home/x"], [" unix:/home/x"], "0.0.0.0:0", [1]])
-def test_nobody_listens_at_paths_that_a_creator_chooses(addresses: Any) -> None:
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        ["unix:/home/x"],
+        [" unix:/home/x"],
+        "0.0.0.0:0",
+        [1],
+        ["0.0.0.0:7601"],
+        ["127.0.0.1:631"],
+        ["0.0.0.0:0"] * 5,
+    ],
+)
+def test_nobody_listens_at_paths_and_ports_that_a_creator_chooses(addresses: Any) -> None:
     with pytest.raises(ValueError, match="listen at"):
         check_listen(addresses)

@@ -136,7 +136,7 @@ def test_a_slow_item_does_not_hold_the_serial_stage_before_it(tmp_path: Path) ->
         result: int = wait(item - 7000)
         return result + 7000
 
-    program = ex.Pipeline(ex.Seq(lambda item: item), task)
+    program: ex.Skeleton[Any, Any] = ex.Pipeline(ex.Seq(lambda item: item), task)
     with ex.Manager(program, ex.ParDegree(2), frame_items_max=500) as manager:
         stream = manager.map(range(20_000), as_completed=True)
         others = [next(stream) for _ in range(19_500)]
@@ -529,7 +529,7 @@ def test_notes_name_the_stage_and_stand_beside_others() -> None:
     def last(value: int) -> Any:
         return threading.Lock() if value == 8 else value
 
-    program = ex.Pipeline(lambda item: 2 * item, ex.Seq(second), last)
+    program: ex.Skeleton[int, Any] = ex.Pipeline(lambda item: 2 * item, ex.Seq(second), last)
     with ex.Manager(program, ex.ParDegree(2)) as manager:
         results = list(manager.map(range(5), errors="return"))
     assert results[:2] == [0, 2]

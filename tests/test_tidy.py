@@ -22,6 +22,7 @@ ARROWS = {
     "identity": set(),
     "confinement": set(),
     "data": set(),
+    "journal": set(),
     "link": {"identity"},
     "flow": set(),
     "redist": set(),
@@ -44,7 +45,7 @@ ARROWS = {
         "member",
         "node",
     },
-    "sim": {"determinism", "identity", "link", "flow", "task", "node"},
+    "sim": {"determinism", "identity", "journal", "link", "flow", "task", "node"},
     "keycache": {"determinism", "link", "trace"},
     "keycache-live": {"keycache", "link", "trace"},
     # Its tests start a keeper; the library itself has neither tokio nor TLS.
@@ -56,6 +57,8 @@ ARROWS = {
         "transfer",
         "member",
         "net",
+        # The machines of jobs, whose drivers are Python.
+        "node",
         "sim",
         "keycache",
         "keycache-live",
@@ -63,6 +66,7 @@ ARROWS = {
         "service",
         "trust",
         "identity",
+        "journal",
         "link",
         "flow",
     },
@@ -71,6 +75,7 @@ ARROWS = {
 SANS_IO = {
     "data",
     "identity",
+    "journal",
     "link",
     "flow",
     "redist",

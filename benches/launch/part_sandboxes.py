@@ -1,4 +1,4 @@
-"""Processes in sandboxes, without, and in those of bubblewrap."""
+"""Processes in sandboxes, without, and in those of bubblewrap; items through a worker that confines its manager, and through one that doesn't."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from benches.redist.frame import Bench, Goal, Lane, Row, lines
 
 LANES = ("free", "sandboxed", "free function", "sandboxed function", "bwrap")
 COUNT, QUICK_COUNT = 200, 10
+# Items of each kind, in a long run and in a quick one.
+ITEMS = {"no-op": (3_000_000, 1_000), "1 MiB": (1_000, 10)}
+WORKERS = ("free", "sandboxed")
 
 
 def measure(bench: Bench) -> Iterator[Row]:
@@ -26,12 +29,29 @@ def measure(bench: Bench) -> Iterator[Row]:
 
     lanes: dict[str, Lane] = {name: partial(lane, name) for name in LANES}
     yield bench.row(f"{count} programs", lanes, unit="s", first=0, keys={"count": count})
+    for kind, counts in ITEMS.items():
+        items = counts[bench.is_quick]
+        yield bench.row(
+            f"{items} {kind} items",
+            {name: partial(through_worker, name, kind, items) for name in WORKERS},
+            unit="s",
+            first=0,
+            keys={"count": items},
+        )
+
+
+def through_worker(lane: str, kind: str, items: int) -> list[float]:
+    """Return the seconds that so many items take through one slot of a worker."""
+    program = Path(__file__).with_name("confined_worker.py")
+    return lines([sys.executable, program, lane, kind, items])
 
 
 def goals(rows: Sequence[Row]) -> list[Goal]:
     """What is to be reached."""
-    [row] = rows
+    row, no_op, large = rows
     return [
+        Goal("no-op items: a confined slot / a free one", no_op.ratio("free", "sandboxed"), 0.98),
+        Goal("1 MiB items: a confined slot / a free one", large.ratio("free", "sandboxed"), 0.97),
         Goal(
             "a program in a sandbox / without",
             row.ratio("sandboxed", "free"),

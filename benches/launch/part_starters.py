@@ -1,10 +1,12 @@
-"""What others start many Pythons with, beside ours: `srun` and MPICH's `mpiexec`, each from nothing to the end of all."""
+"""What others start many Pythons with, beside ours: `srun`, MPICH's `mpiexec` and `ssh`, each from nothing to the end of all."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,18 +14,52 @@ from pathlib import Path
 from benches.links.install import Missing, program
 from benches.redist import programs
 from benches.redist.frame import COMPLAINT_MAX, Bench, Goal, Lane, Row, lines
-from tests import slurm_cluster
+from tests import slurm_cluster, ssh_server
 
 COUNT = 200
 SECONDS = 300.0
 # Of the cluster's two nodes each. Slurm counts a processor for each task.
 PROCESSORS = 128
+SSH_COUNT = 100
+SSH_LANES = ("ours by ssh", "ssh, one by one")
 WITH_MPI = "from mpi4py import MPI; MPI.COMM_WORLD.Barrier()"
 
 
 def measure(bench: Bench) -> Iterator[Row]:
     """All lanes, in turns. One cluster serves all rounds."""
     yield measured(bench)
+    yield by_ssh(bench)
+
+
+def by_ssh(bench: Bench) -> Row:
+    """Return the row of OpenSSH, whose server is on loopback: one request, beside a login for each process."""
+    count = 10 if bench.is_quick else SSH_COUNT
+    text, keys = f"{count} processes on a host behind ssh", {"by_ssh": count}
+    what = ssh_server.missing()
+    if what is not None:
+
+        def absent() -> list[float]:
+            raise Missing(what)
+
+        return bench.row(text, dict.fromkeys(SSH_LANES, absent), unit="s", first=0, keys=keys)
+    with (
+        tempfile.TemporaryDirectory(prefix="exoskel-bench-") as place,
+        ssh_server.server(Path(place)) as command,
+    ):
+        script = Path(__file__).with_name("over_ssh.py")
+        one = shlex.join([*command, "127.0.0.1", sys.executable, "-c", "pass"])
+        loop = f"for number in $(seq {count}); do {one} || exit; done"
+        lanes: dict[str, Lane] = dict(
+            zip(
+                SSH_LANES,
+                (
+                    lambda: lines([sys.executable, script, count, *command]),
+                    lambda: timed(["sh", "-c", loop]),
+                ),
+                strict=True,
+            )
+        )
+        return bench.row(text, lanes, unit="s", first=0, keys=keys)
 
 
 def measured(bench: Bench) -> Row:
@@ -90,7 +126,7 @@ def timed(words: Sequence[object]) -> list[float]:
 
 def goals(rows: Sequence[Row]) -> list[Goal]:
     """What is to be reached."""
-    [row] = rows
+    row, by_ssh_row = rows
 
     def over(beside: str) -> float | None:
         values = row.values
@@ -105,4 +141,5 @@ def goals(rows: Sequence[Row]) -> list[Goal]:
             0.2,
             is_least=False,
         ),
+        Goal("ssh, one by one / one request", by_ssh_row.ratio(*reversed(SSH_LANES)), 20.0),
     ]

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import queue
 import sys
 import time
 
 import numpy as np
-from numpy.typing import NDArray
 
 import exoskel as ex
 from exoskel.job_process import JobNode
-
-Edge = NDArray[np.float64]
 
 EDGE = 1 << 13
 SECONDS = 120.0
@@ -22,18 +18,7 @@ FIRST = 10
 
 def exchange(here: JobNode, steps: int) -> list[int]:
     """Send and take edges; return the time of each step."""
-    coming: dict[str, queue.SimpleQueue[Edge]] = {
-        side: queue.SimpleQueue() for side in ("left", "right")
-    }
-
-    @here.process.handler
-    def left(edge: Edge) -> None:
-        coming["left"].put(edge)
-
-    @here.process.handler
-    def right(edge: Edge) -> None:
-        coming["right"].put(edge)
-
+    left, right = here.process.inbox("left"), here.process.inbox("right")
     before, following = here.peers[here.rank - 1], here.peers[(here.rank + 1) % here.size]
     times = []
     for step in range(steps + FIRST):
@@ -42,8 +27,7 @@ def exchange(here: JobNode, steps: int) -> list[int]:
         begin = time.perf_counter_ns()
         following.post("left", own)
         before.post("right", own)
-        from_left = coming["left"].get(timeout=SECONDS)
-        from_right = coming["right"].get(timeout=SECONDS)
+        from_left, from_right = left.get(SECONDS), right.get(SECONDS)
         times.append(time.perf_counter_ns() - begin)
         assert from_left[-1] == step * here.size + (here.rank - 1) % here.size
         assert from_right[-1] == step * here.size + (here.rank + 1) % here.size

@@ -1,6 +1,7 @@
 """Slots of this machine: ``slots.py LANE COUNT`` prints the nanoseconds until a manager has so many, then the bytes that each has (PSS).
 
 - ``children``: the manager's own children.
+- ``executed``: the same, each a Python that starts by itself.
 - ``launched``: processes of a job (``launch=exoskel.Local()``).
 """
 
@@ -12,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import exoskel as ex
+from exoskel import manager as manager_module
 
 
 def run(lane: str, count: int) -> tuple[float, float]:
     """Return the seconds, and the bytes of a slot that waits for work."""
     options: dict[str, Any] = {"launch": ex.Local()} if lane == "launched" else {}
+    manager_module.forks = lane != "executed"
     begin = time.perf_counter()
     with ex.Manager(abs, ex.ParDegree(count), wait=300, **options) as manager:
         seconds = time.perf_counter() - begin

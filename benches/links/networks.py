@@ -72,6 +72,10 @@ class Hosts:
         enter = [self._enter, "--target", holder, "--net", "--mount", f"--wd={Path.cwd()}"]
         return [*enter, *(str(word) for word in words)]
 
+    def process(self, name: str) -> int:
+        """The number of a process there, which does nothing."""
+        return self._holders[name]
+
     def run(self, name: str, *words: str | Path) -> None:
         """Run a command there, to its end."""
         done = subprocess.run(

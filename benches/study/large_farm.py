@@ -123,7 +123,9 @@ def main() -> None:
     if not arguments.plot_only:
         rows = merged(rows, simulate(arguments))
         with TABLE.open("w", newline="") as table:
-            writer = csv.DictWriter(table, rows[0], lineterminator="\n")
+            # Older rows may lack what newer ones have.
+            columns = dict.fromkeys(name for row in rows for name in row)
+            writer = csv.DictWriter(table, columns, restval="", lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
     draw(rows, FIGURE)

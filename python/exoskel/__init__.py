@@ -17,6 +17,7 @@ The names below are loaded when they are first used, so that ``import exoskel`` 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .agents_launcher import Agents
+    from .contracts import Contract, Cost, Deadline, ParDegree, Throughput
     from .errors import (
         AuthenticationError,
         CouplingError,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         ForkError,
         InitializerError,
         ItemTimeoutError,
+        JournalError,
         KeeperError,
         KeyMemoryError,
         LinkError,
@@ -46,19 +48,25 @@ if TYPE_CHECKING:
         WorkerLostError,
     )
     from .executor import Executor
+    from .formats import File, Files, JsonLines, Lines, Records
+    from .history import History, SlotChange
     from .job import Job
     from .job_processes import Process, Processes
     from .job_summary import JobSummary, ProcessSummary
     from .launchers import Local, Ssh
     from .manager import Manager
     from .member import Member, SharedArray
+    from .patterns import DivideAndConquer, FlatMap, Iterate, Map, Reduce
     from .pool import Pool
     from .redistribution import Indices, Layout, PlannedMessage, RedistributionPlan, plan
     from .results import register_result_type
+    from .runs import RunSummary, run
     from .sandbox import Sandbox
     from .shared_contents import Shared
-    from .skeletons import Farm, ParDegree, Pipeline, Seq, Skeleton
+    from .sinks import Sink
+    from .skeletons import Farm, Pipeline, Seq, Skeleton
     from .slurm_launcher import Slurm
+    from .sources import Source
     from .status import Status, StreamStatus, WorkerStatus
     from .summary import KeySummary, Summary, WorkerSummary
 
@@ -67,24 +75,37 @@ __version__ = "0.1.0"
 __all__ = [
     "Agents",
     "AuthenticationError",
+    "Contract",
+    "Cost",
     "CouplingError",
     "CredentialError",
+    "Deadline",
+    "DivideAndConquer",
     "Executor",
     "ExoskelError",
     "Farm",
+    "File",
+    "Files",
+    "FlatMap",
     "ForkError",
+    "History",
     "Indices",
     "InitializerError",
     "ItemTimeoutError",
+    "Iterate",
     "Job",
     "JobSummary",
+    "JournalError",
+    "JsonLines",
     "KeeperError",
     "KeyMemoryError",
     "KeySummary",
     "Layout",
+    "Lines",
     "LinkError",
     "Local",
     "Manager",
+    "Map",
     "Member",
     "MemberLostError",
     "NoAddressError",
@@ -100,67 +121,95 @@ __all__ = [
     "Processes",
     "ProgramError",
     "ProgramLeftError",
+    "Records",
     "RedistributionPlan",
+    "Reduce",
     "RefusedError",
     "RemoteTraceback",
     "ResultRejectedError",
+    "RunSummary",
     "Sandbox",
     "Seq",
     "Shared",
     "SharedArray",
     "SharedLostError",
+    "Sink",
     "SizeLimitError",
     "Skeleton",
+    "SlotChange",
     "Slurm",
+    "Source",
     "Ssh",
     "StartpointError",
     "Status",
     "StreamStatus",
     "Summary",
     "TaskError",
+    "Throughput",
     "VersionError",
     "WorkerLostError",
     "WorkerStatus",
     "WorkerSummary",
     "plan",
     "register_result_type",
+    "run",
 ]
 
 _HOMES = {
     "Agents": "agents_launcher",
+    "Contract": "contracts",
+    "Cost": "contracts",
+    "Deadline": "contracts",
+    "DivideAndConquer": "patterns",
     "Executor": "executor",
     "Farm": "skeletons",
+    "File": "formats",
+    "Files": "formats",
+    "FlatMap": "patterns",
+    "History": "history",
+    "Indices": "redistribution",
+    "Iterate": "patterns",
     "Job": "job",
     "JobSummary": "job_summary",
+    "JsonLines": "formats",
     "KeySummary": "summary",
-    "Indices": "redistribution",
     "Layout": "redistribution",
+    "Lines": "formats",
     "Local": "launchers",
     "Manager": "manager",
+    "Map": "patterns",
     "Member": "member",
-    "ParDegree": "skeletons",
+    "ParDegree": "contracts",
     "Pipeline": "skeletons",
     "PlannedMessage": "redistribution",
     "Pool": "pool",
     "Process": "job_processes",
     "ProcessSummary": "job_summary",
     "Processes": "job_processes",
+    "Records": "formats",
     "RedistributionPlan": "redistribution",
+    "Reduce": "patterns",
     "RemoteTraceback": "errors",
+    "RunSummary": "runs",
     "Sandbox": "sandbox",
     "Seq": "skeletons",
     "Shared": "shared_contents",
     "SharedArray": "member",
+    "Sink": "sinks",
     "Skeleton": "skeletons",
+    "SlotChange": "history",
     "Slurm": "slurm_launcher",
+    "Source": "sources",
     "Ssh": "launchers",
     "Status": "status",
     "StreamStatus": "status",
     "Summary": "summary",
+    "Throughput": "contracts",
     "WorkerStatus": "status",
     "WorkerSummary": "summary",
     "plan": "redistribution",
     "register_result_type": "results",
+    "run": "runs",
 }
 
 

@@ -11,17 +11,13 @@ import contextlib
 import importlib
 import json
 import logging
-import math
 import os
 import pickle
 import selectors
-import shutil
 import signal
 import socket
 import struct
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import deque
@@ -29,20 +25,25 @@ from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
-from . import __version__, _core, links
+from . import __version__, _core, control_groups, job_folders, links, own_folders
+from .agent_processes import ORDERED, AgentGroup, AgentProcess, described, shown_program
+from .control_groups import GroupPlace, JobGroups
 from .errors import LinkError
 from .host_sandbox import check_manager, narrowed
 from .job_delegation import PROXY, HostProxy
 from .job_dialling import ConnectionMaker, is_of_network
+from .job_orphans import MARK, end_orphans, own_mark
+from .job_output import Pipe, output_writers
 from .joining import Joining
 from .process_zygote import AGENT, RANK, SIZE, ProcessEnd, ProcessStart, ProcessZygote
-from .start_request import check_listen, check_number, check_start
+from .start_request import check_listen, check_number, check_start, creator_within
 
 if TYPE_CHECKING:
     import io
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from .job_control import JobControl
     from .joining import Door
@@ -52,8 +53,6 @@ __all__ = ["ENDPOINT", "Agent", "main"]
 ENDPOINT = "agent"
 # What is kept of a process's standard error: its end.
 _STDERR_BYTES_MAX = 16 << 10
-# Keys that are sent up to be signed in one request.
-_KEYS_AT_ONCE_MAX = 1024
 # What a process says at once: its key, its startpoint, or which sibling it asks for.
 _WORD_BYTES_MAX = 8 << 10
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
@@ -62,65 +61,28 @@ _KEY_BYTES, _NOT_COMPRESSED = 65, 4
 _LENGTH = struct.Struct("!I")
 _READ_BYTES = 64 << 10
 # What a process of a job imports, whatever it does.
-_PRELOADED = ("by_value", "confining", "job_process", "job_slot", "options", "script")
-# How long processes may take to end in order, when the job ends.
+_PRELOADED = (
+    "by_value",
+    "confining",
+    "job_process",
+    "job_slot",
+    "modules",
+    "options",
+    "script",
+)
+# How long what processes have printed last may take to be passed on.
 _GRACE_SECONDS = 2.0
-# What a process of a detached job learns of siblings that weren't there in time.
-_LEFT = "the job's creator has left before all processes were there"
+# What one process says of siblings that it waits for isn't passed on more often.
+_WAITS_SECONDS = 1.0
 # What can be said when an agent is started, beside `--detach`.
 _LIMITS = (("lifeline", "lifeline"), ("processes_max", "processes"))
 
 
-class _Group:
-    """Processes that were started together: their startpoints, or why there is none, when all that will be there are."""
-
-    def __init__(self) -> None:
-        self.siblings: list[tuple[str | None, str]] | None = None
-        self.asked: list[tuple[_Process, int]] = []
-        # Where they listen, for those that can't connect themselves.
-        self.places: set[str] = set()
-
-
-class _Process:
-    """A process of this host, from the request that it be started to its end."""
-
-    def __init__(
-        self,
-        number: int,
-        told: dict[str, Any],
-        group: _Group,
-        context: socket.socket,
-        error_pipe: int | None,
-        pidfd: int | None = None,
-    ) -> None:
-        self.number = number
-        self.told = told
-        self.group = group
-        self.context = context
-        # Over it, one in a sandbox asks for connections.
-        self.connecting: ConnectionMaker | None = None
-        # What holds it, in a sandbox, as it has said before it has run anything.
-        self.confined: list[str] | None = None
-        # None when it has been read to its end.
-        self.error_pipe = error_pipe
-        # Of one that the zygote has not started.
-        self.pidfd = pidfd
-        self.said = b""
-        self.unsent: deque[bytes | memoryview] = deque()
-        # Siblings that it has asked for.
-        self.asked: set[int] = set()
-        self.key: bytes | None = None
-        self.has_returned = False
-        # It has said where it is reached.
-        self.is_here = False
-        self.errors = b""
-        self.process: int | None = None
-        # Before it was known which process it is.
-        self.signals: list[int] = []
-
-
 class Agent:
-    """The processes of a job on this host. All but `ask` is for the thread that is in `serve`."""
+    """The processes of a job on this host. All but `ask` is for the thread that is in `serve`.
+
+    The machine decides. Here are the sockets, pipes and keys of what it knows by numbers.
+    """
 
     def __init__(
         self,
@@ -132,68 +94,85 @@ class Agent:
         processes_max: int | None = None,
         is_detached: bool = False,
         sandbox: dict[str, Any] | None = None,
+        groups: Mapping[str, GroupPlace] | None = None,
         printed_to: int | None = None,
     ) -> None:
         self.job = job
+        self._control_groups = JobGroups(sandbox, groups)
         # What the host lets every process use; all that the account may, if it is None.
         self._sandbox = sandbox
         self._begun = time.time()
-        # At the same time; as many as the creator wants, if it is None.
         self._processes_max = processes_max
+        self._machine = _core.AgentMachine(processes_max)
         # Whether its processes go on without the job's creator.
         self.is_detached = is_detached
         # What processes have in theirs, beside what their creator says.
-        self.environment: dict[str, str] = {}
-        self._has_left = False
+        self.environment: dict[str, str] = {MARK: own_mark()}
         self._printed_to = printed_to
         self._zygote = zygote
         self._folder = folder
         self._listen = listen
-        self._processes: dict[int, _Process] = {}
-        self._groups: dict[int, _Group] = {}
-        self._due: deque[_Process] = deque()
-        self._here: list[tuple[int, str]] = []
-        self._returned: list[int] = []
+        self._processes: dict[int, AgentProcess] = {}
+        self._groups: dict[int, AgentGroup] = {}
         self._asked: deque[Callable[[], None]] = deque()
         self._waker, self._woken = socket.socketpair()
         self._woken.setblocking(False)
         self._selector = selectors.DefaultSelector()
+        self._writers = output_writers(self._selector)
         self._selector.register(zygote.control, selectors.EVENT_READ, self._serve_zygote)
-        self._unsent: deque[tuple[ProcessStart, socket.socket, int, socket.socket | None]] = deque()
+        self._unsent: deque[tuple[ProcessStart, list[int]]] = deque()
         self._selector.register(self._woken, selectors.EVENT_READ, self._do_asked)
         self._joining = Joining(self._selector, self._arrived)
         # Its channel has ended.
         self.is_cut_off = False
-        # When those that still run are killed, once the job ends.
-        self._deadline: float | None = None
+        self._is_ordered = False
         self._creator: Any = None
         self._root = b""
+        # Requests to sign keys: this thread goes on meanwhile, as what it serves may have to end.
+        self._signing: SimpleQueue[tuple[list[int], links.Reply] | None] = SimpleQueue()
 
     def serve(self, creator: Any, root: bytes) -> None:
         """Serve the processes until they have ended, after `end`. `creator` is the link to the job's creator, which signs."""
         self._creator, self._root = creator, root
-        while self._deadline is None or self._processes:
-            for ready, events in self._selector.select(self._patience()):
+        threading.Thread(target=self._await_signed, name="exoskel-agent-sign", daemon=True).start()
+        try:
+            self._serve()
+        finally:
+            self._signing.put(None)
+
+    def _serve(self) -> None:
+        while not self._machine.is_over:
+            for ready, events in self._selector.select(self._machine.next_timeout()):
                 # What one says may have ended another.
                 if self._selector.get_map().get(ready.fd) is ready:
                     ready.data(events)
-            if self._deadline is not None and time.monotonic() >= self._deadline:
-                self.send_signal(list(self._processes), signal.SIGKILL)
-                self._deadline = math.inf
+            self._machine.handle_timeout()
+            self._act()
             try:
                 self._have_signed()
-                self._tell_here()
+                self._tell_news()
             except LinkError:
                 if not self.is_detached:
                     raise
                 self.leave()
-            if self._has_left and all(one.has_returned for one in self._processes.values()):
-                self.end()
 
-    def _patience(self) -> float | None:
-        if self._deadline is None or self._deadline == math.inf:
-            return None
-        return max(0.0, self._deadline - time.monotonic())
+    def _act(self) -> None:
+        """Do what the machine has decided."""
+        while (action := self._machine.next_action()) is not None:
+            what, number, value = action
+            process = self._processes.get(number)
+            if process is None:
+                continue
+            if what == "hang up":
+                with contextlib.suppress(OSError):
+                    process.context.shutdown(socket.SHUT_WR)
+            elif what == "signal":
+                _signal(process, value)
+            elif what == "tell" and (sibling := self._machine.sibling(number, value)) is not None:
+                self._tell(process, (value, *sibling))
+            elif what == "release":
+                # It has run before, and may run on.
+                self._ended(process, None, "its job is over")
 
     def asked(
         self, action: Callable[..., None], check: Callable[..., None] = lambda *_: None
@@ -230,10 +209,10 @@ class Agent:
         self._asked.append(what)
         self._waker.send(b"\0")
 
-    def cut_off(self) -> None:
+    def cut_off(self, by_order: bool = False) -> None:
         """End all, as whoever has started this agent has gone. For every thread."""
         self.is_cut_off = True
-        self.ask(self.end)
+        self.ask(self.end_by_order if by_order else self.end)
 
     def creator_left(self) -> None:
         """Go on without the creator, if the job is one that does, or end. For every thread."""
@@ -244,22 +223,21 @@ class Agent:
 
     def leave(self) -> None:
         """Go on without the creator, until what runs has ended: a function that has returned waits for nobody's requests any more."""
-        if self._has_left:
+        if not self._machine.leave():
             return
-        self._has_left = self.is_cut_off = True
+        self.is_cut_off = True
         # What was to be said to it is nobody's.
         logging.getLogger("exoskel.links").setLevel(logging.CRITICAL)
         if self._printed_to is not None:
             # Nor is what is printed: whoever reads it may wait for its end.
             with open(os.devnull, "wb") as nothing:
                 os.dup2(nothing.fileno(), self._printed_to)
-        for process in self._processes.values():
-            group = process.group
-            if group.siblings is None:
-                group.siblings = [(None, _LEFT)] * process.told["size"]
-                for asking, rank in group.asked:
-                    self._tell(asking, (rank, None, _LEFT))
-                group.asked.clear()
+
+    def close(self) -> None:
+        """Pass on what processes have printed, and remove what has held them: they have ended."""
+        for writer in self._writers:
+            writer.finish(_GRACE_SECONDS)
+        self._control_groups.close()
 
     def status(self) -> dict[str, Any]:
         """Return how the job stands here, as `exoskel job list --json` has it."""
@@ -268,28 +246,23 @@ class Agent:
             "agent": os.getpid(),
             "begun": self._begun,
             "is_detached": self.is_detached,
-            "has_creator": not self._has_left,
-            "processes": [
-                {"number": one.number, "rank": one.told["rank"], "process": one.process}
-                for one in self._processes.values()
-            ],
+            "has_creator": not self._machine.has_left,
+            **described(self._processes.values(), dict(self._machine.processes())),
         }
 
     def end(self) -> None:
         """End all processes: those that have joined see the end of their sockets, others get ``SIGTERM``. Who doesn't end soon is killed."""
-        if self._deadline is None:
-            self._deadline = time.monotonic() + _GRACE_SECONDS
-            for process in self._processes.values():
-                with contextlib.suppress(OSError):
-                    process.context.shutdown(socket.SHUT_WR)
+        if self._machine.end():
             for one in self._joining.close_all():
                 self._tell_end(one, None, "it has not come, and its job is over")
-            for process in list(self._processes.values()):
-                # It has run before, and may run on.
-                if process.told.get("invited"):
-                    self._ended(process, None, "its job is over")
-            strangers = [one.number for one in self._processes.values() if one.key is None]
-            self.send_signal(strangers, signal.SIGTERM)
+
+    def end_by_order(self) -> None:
+        """End all processes though their creator is there: what they have not done is to be seen by their exit codes."""
+        self._is_ordered = True
+        for process in self._processes.values():
+            if process.is_joined:
+                self._tell(process, (None, None, ORDERED))
+        self.end()
 
     def start(
         self,
@@ -312,63 +285,80 @@ class Agent:
         what : dict
             ``words``: the program and its arguments, none for a function. ``directory``: where they begin, or None, and ``must_enter``: whether they can't elsewhere. ``environment``: what
             they have in it besides that of the agent. ``joined``: the numbers of the processes that the program starts itself, by ranks.
-            ``sandbox``: what they may use, or None. ``manager``: where the manager listens whose slots they are.
+            ``label``: what stands before the rank on each line that they print, or None. ``sandbox``: what they may use, or None. ``manager``: where the manager listens whose slots they are.
         told : dict
             What the processes learn besides, when they join.
         """
         words, directory = tuple(what["words"]), what["directory"]
         must_enter = bool(what.get("must_enter", True))
-        sandbox = what.get("sandbox")
-        if self._sandbox is not None:
-            try:
-                sandbox = narrowed(self._sandbox, sandbox)
-                if "manager" in what:
-                    check_manager(self._sandbox, str(what["manager"]))
-            except (PermissionError, TypeError, KeyError, ValueError) as error:
-                for number in numbers:
-                    self._tell_end(number, None, str(error))
-                return
+        try:
+            sandbox = self._sandbox_of(group, what)
+        except (OSError, TypeError, KeyError, ValueError) as error:
+            for number in numbers:
+                self._tell_end(number, None, getattr(error, "strerror", None) or str(error))
+            return
         if what.get("joined"):
             [number] = numbers
             try:
                 if sandbox is not None:
                     raise PermissionError(0, "processes in sandboxes start none of their job")
-                if number in self._processes or self._is_full(number):
+                if not self._may_start(number, 0, len(what["joined"]), number):
                     return
                 opened = self._opened(group, number, what["joined"], told)
             except OSError as error:
                 reason = error.strerror or str(error)
+                self._machine.ended(number)
                 for one in (number, *what["joined"]):
                     self._tell_end(one, None, reason)
                 return
             said = {**opened, **self.environment, **what["environment"]}
-            self._start(ProcessStart(number, words, directory, must_enter, said), told, _Group())
+            shown = AgentGroup(number, shown_program(words, told))
+            self._start(ProcessStart(number, words, directory, must_enter, said), told, shown)
             return
         for number, rank in zip(numbers, ranks, strict=True):
-            if number in self._processes or self._is_full(number):
+            if not self._may_start(number, rank, told["size"], group):
                 continue
             said = {RANK: str(rank), SIZE: str(told["size"])}
             said |= self.environment | what["environment"]
             start = ProcessStart(number, words, directory, must_enter, said)
+            if (label := what.get("label")) is not None:
+                start = replace(start, before=f"[{label} {rank}] " if label else f"[{rank}] ")
             told_each, its = self._told(number, rank, told), self._group(group)
+            its.program = shown_program(words, told)
             its.places.add(told_each["listen"][0])
             if sandbox is not None:
                 own = {**sandbox, "manager": what["manager"]} if "manager" in what else sandbox
                 try:
                     start = self._in_sandbox(start, own, told_each["listen"])
                 except OSError as error:
+                    self._machine.ended(number)
                     self._tell_end(number, None, f"it can't have a folder: {error.strerror}")
                     continue
                 told_each["network"] = sandbox["network"]
             self._start(start, told_each, its)
 
-    def _is_full(self, number: int) -> bool:
-        """Whether a process can't be started, as there are so many already; that is told."""
-        is_full = self._processes_max is not None and len(self._processes) >= self._processes_max
-        if is_full:
+    def _sandbox_of(self, group: int, what: dict[str, Any]) -> dict[str, Any] | None:
+        """Return what processes may use, with the control groups that hold them."""
+        sandbox: dict[str, Any] | None = what.get("sandbox")
+        if self._sandbox is not None:
+            sandbox = narrowed(self._sandbox, sandbox)
+            if "manager" in what:
+                check_manager(self._sandbox, str(what["manager"]))
+        if sandbox is None:
+            return None
+        own = ("groups", "together")
+        asked = {name: value for name, value in sandbox.items() if name not in own}
+        return {**asked, **self._control_groups.of_start(group, asked)}
+
+    def _may_start(self, number: int, rank: int, size: int, group: int) -> bool:
+        """Whether a process can be started; why not is told."""
+        refusal = self._machine.start(number, rank, size, group, "agent")
+        if refusal == "full":
             limit = f"the agent's limit of {self._processes_max} processes at once (--processes) is reached"
             self._tell_end(number, None, limit)
-        return is_full
+        elif refusal == "over":
+            self._tell_end(number, None, "its job is over")
+        return refusal is None
 
     def _own_folder(self, number: int) -> Path:
         return self._folder / f"own-{number}"
@@ -390,7 +380,9 @@ class Agent:
         check_number(group)
         check_number(number)
         place = self._joining_path(number)
-        door = self._joining.open(number, place, [number], told, self._group(group))
+        its = self._group(group)
+        its.program = shown_program((), told)
+        door = self._joining.open(number, place, [number], told, its)
         door.word = word
         return str(place)
 
@@ -399,14 +391,16 @@ class Agent:
     ) -> dict[str, str]:
         """Open the way in for what a program starts, and return what that finds in its environment."""
         place = self._joining_path(number)
-        self._joining.open(number, place, joined, told, self._group(group))
+        its = self._group(group)
+        its.program = f"a rank of {shown_program((), told)}"
+        self._joining.open(number, place, joined, told, its)
         return {AGENT: str(place), SIZE: str(len(joined))}
 
     def _joining_path(self, number: int) -> Path:
         return self._folder / f"joining-{number}"
 
-    def _group(self, number: int) -> _Group:
-        return self._groups.setdefault(number, _Group())
+    def _group(self, number: int) -> AgentGroup:
+        return self._groups.setdefault(number, AgentGroup(number))
 
     def _told(self, number: int, rank: int, told: dict[str, Any]) -> dict[str, Any]:
         listen = [f"unix:{self._folder / str(number)}", *self._listen]
@@ -417,12 +411,18 @@ class Agent:
     ) -> None:
         """Take a process in that the zygote has not started."""
         told = self._told(number, rank, door.told)
-        process = _Process(number, told, door.group, connection, None, pidfd)
+        origin = "invitation" if told.get("invited") else "program"
+        its: AgentGroup = door.group
+        if self._machine.start(number, rank, told["size"], its.number, origin) is not None:
+            connection.close()
+            os.close(pidfd)
+            return
+        process = AgentProcess(number, told, its, connection, pidfd=pidfd)
         self._processes[number] = process
         self._selector.register(connection, _READ, partial(self._serve_process, process))
         self._selector.register(pidfd, _READ, partial(self._has_gone, process))
 
-    def _has_gone(self, process: _Process, _events: int) -> None:
+    def _has_gone(self, process: AgentProcess, _events: int) -> None:
         self._ended(process, None, "only what has started it knows its exit code")
 
     def siblings(
@@ -432,80 +432,73 @@ class Agent:
 
         That is said again when others are in the place of some.
         """
-        known = self._group(group)
-        known.places.update(filter(is_of_network, places))
-        before, known.siblings = known.siblings, siblings
-        if before is not None:
-            self._tell_changes(known, before)
-        for process, rank in known.asked:
-            self._tell(process, (rank, *siblings[rank]))
-        known.asked.clear()
+        self._group(group).places.update(filter(is_of_network, places))
+        self._machine.siblings(group, [(startpoint, why) for startpoint, why in siblings])
 
-    def _tell_changes(self, group: _Group, before: list[tuple[str | None, str]]) -> None:
-        """Tell processes which of the siblings that they know have been replaced."""
-        assert group.siblings is not None
-        pairs = zip(before, group.siblings, strict=True)
-        changed = [rank for rank, (old, new) in enumerate(pairs) if old[0] != new[0]]
-        for process in self._processes.values():
-            if process.group is group:
-                for rank in process.asked.intersection(changed):
-                    self._tell(process, (rank, *group.siblings[rank]))
+    def absent(self, number: int, rank: int, why: str) -> None:
+        """Take in that a process waits for a sibling in vain, as long as that is not there."""
+        process = self._processes.get(number)
+        if process is not None and rank in process.asked and self._is_unknown(number, rank):
+            self._tell(process, (rank, False, why))
+
+    def _is_unknown(self, number: int, rank: int) -> bool:
+        """Whether the creator has not said yet who a sibling is."""
+        return self._machine.sibling(number, rank) is None
 
     def send_signal(self, numbers: list[int], number: int) -> None:
         """Send a signal to processes, and to what they have started."""
-        for one in numbers:
-            running = self._processes.get(one)
-            if running is not None and running.pidfd is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(running.pidfd, number)
-            elif running is not None and running.process is None:
-                running.signals.append(number)
-            elif running is not None and running.process is not None:
-                _send_signal(running.process, number)
+        self._machine.signal(numbers, number)
 
-    def _start(self, what: ProcessStart, told: dict[str, Any], group: _Group) -> None:
+    def _start(self, what: ProcessStart, told: dict[str, Any], group: AgentGroup) -> None:
         with contextlib.ExitStack() as made:
             try:
                 ours, context = socket.socketpair()
                 made.callback(context.close)
                 made.callback(ours.close)
-                errors, writer = os.pipe2(os.O_CLOEXEC)
-                made.callback(os.close, errors)
-                made.callback(os.close, writer)
+                ends = [_pipe(made) for _ in ((2, 1) if what.has_own_output else (2,))]
                 dial = asking = None
                 if told.get("network") == "links":
                     dial, asking = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             except OSError as error:
+                self._machine.ended(what.number)
                 self._tell_end(what.number, None, error.strerror or str(error))
                 return
             made.pop_all()
-        process = self._processes[what.number] = _Process(what.number, told, group, ours, errors)
-        os.set_blocking(errors, False)
+        pipes = [
+            Pipe(reader, writer, what.before, kept_bytes=kept)
+            for (reader, _), writer, kept in zip(
+                ends, reversed(self._writers), (_STDERR_BYTES_MAX, 0), strict=False
+            )
+        ]
+        process = self._processes[what.number] = AgentProcess(what.number, told, group, ours, pipes)
         ours.setblocking(False)
-        self._selector.register(errors, _READ, partial(self._read_errors, process))
+        for pipe, (reader, _) in zip(pipes, ends, strict=True):
+            self._selector.register(reader, _READ, partial(self._read_pipe, pipe))
         self._selector.register(ours, _READ, partial(self._serve_process, process))
+        process.control_groups = (what.sandbox or {}).get("groups", ())
         if dial is not None:
             process.connecting = ConnectionMaker(
                 dial, group.places, self._selector, reaches_own_host=self._sandbox is None
             )
-        self._unsent.append((what, context, writer, asking))
+        inherited = [context.detach(), *(writer for _, writer in ends)]
+        if asking is not None:
+            inherited.append(asking.detach())
+        self._unsent.append((what, inherited))
         self._send_starts()
 
     def _send_starts(self) -> None:
         """Hand on what is to be started, as far as the zygote takes it: it may be waiting to tell of what it has started."""
         while self._unsent:
-            what, context, writer, asking = self._unsent[0]
+            what, inherited = self._unsent[0]
             try:
-                self._zygote.start(what, context, writer, asking)
+                self._zygote.start(what, inherited)
             except BlockingIOError:
                 break
             except OSError as error:
                 self._ended(self._processes[what.number], None, error.strerror or str(error))
             self._unsent.popleft()
-            context.close()
-            os.close(writer)
-            if asking is not None:
-                asking.close()
+            for descriptor in inherited:
+                os.close(descriptor)
         with contextlib.suppress(KeyError):
             events = _READ | _WRITE if self._unsent else _READ
             self._selector.modify(self._zygote.control, events, self._serve_zygote)
@@ -527,7 +520,9 @@ class Agent:
         if message is None:
             # Somebody has ended it, and so has the kernel its processes, but not what they have started.
             self._selector.unregister(self._zygote.control)
-            self.send_signal(list(self._processes), signal.SIGKILL)
+            self._machine.zygote_lost()
+            self._act()
+            threading.Thread(target=_end_adopted, name="exoskel-adopted", daemon=True).start()
             for one in list(self._processes.values()):
                 self._ended(one, None, "the process that starts processes was ended")
             return
@@ -541,16 +536,15 @@ class Agent:
         else:
             process.process = message.process
             self._joining.started(message.number, message.process)
-            for number in process.signals:
-                _send_signal(process.process, number)
+            self._machine.started(message.number)
 
-    def _serve_process(self, process: _Process, events: int) -> None:
+    def _serve_process(self, process: AgentProcess, events: int) -> None:
         if events & _WRITE:
             self._write(process)
         if events & _READ:
             self._hear(process)
 
-    def _hear(self, process: _Process) -> None:
+    def _hear(self, process: AgentProcess) -> None:
         """Read what a process says. One that says what it can't is heard no more."""
         try:
             part = process.context.recv(_READ_BYTES)
@@ -577,72 +571,84 @@ class Agent:
             with contextlib.suppress(KeyError):
                 self._selector.unregister(process.context)
 
-    def _take_word(self, process: _Process, word: dict[str, Any]) -> None:
+    def _take_word(self, process: AgentProcess, word: dict[str, Any]) -> None:
         if "confined" in word and "network" in process.told and process.confined is None:
             process.confined = [str(one) for one in word["confined"]]
             places = [str(one) for one in word["places"] if is_of_network(str(one))]
             # Nobody is left to be told, in a detached job.
             with contextlib.suppress(LinkError):
                 self._creator.post("confined", process.number, process.confined, places)
-        elif "key" in word and process.key is None:
+        elif "key" in word:
             key = base64.b64decode(word["key"])
             if len(key) != _KEY_BYTES or key[0] != _NOT_COMPRESSED:
                 raise ValueError("no key")
+            self._machine.key(process.number)
             process.key = key
-            self._due.append(process)
         elif "here" in word:
-            if process.is_here:
-                raise ValueError("a process says once that it is here")
-            process.is_here = True
-            self._here.append((process.number, str(word["here"])))
+            startpoint = str(word["here"])
+            self._machine.here(process.number)
+            process.startpoint = startpoint
         elif "returned" in word:
-            if process.has_returned:
-                raise ValueError("a function returns once")
-            process.has_returned = True
-            self._returned.append(process.number)
+            self._machine.returned(process.number)
+        elif "waits" in word and process.told.get("tells_absence"):
+            rank = range(process.told["size"])[word["waits"]]
+            now = time.monotonic()
+            is_due = rank in process.asked and now >= process.waits_at
+            if is_due and not self._machine.has_left:
+                process.waits_at = now + _WAITS_SECONDS
+                self._creator.post("waits", process.number, rank)
         else:
+            # -1 is the last one, as in a list.
             rank = range(process.told["size"])[word["sibling"]]
-            if rank in process.asked:
-                raise ValueError("a process asks for each sibling once")
+            self._machine.ask(process.number, rank)
             process.asked.add(rank)
-            if process.group.siblings is None:
-                process.group.asked.append((process, rank))
-            else:
-                self._tell(process, (rank, *process.group.siblings[rank]))
 
     def _have_signed(self) -> None:
-        """Have the keys signed that are there, all in one request."""
-        while self._due and self._has_left:
-            # It learns that its job is over.
-            with contextlib.suppress(OSError):
-                self._due.popleft().context.shutdown(socket.SHUT_WR)
-        while self._due and self._deadline is None:
-            count = min(len(self._due), _KEYS_AT_ONCE_MAX)
-            due = [self._due.popleft() for _ in range(count)]
-            numbers = [process.number for process in due]
-            keys = [process.key for process in due]
-            certificates = self._creator.request("sign", numbers, keys).result()
-            for process, its in zip(due, certificates, strict=True):
+        """Have the keys signed that are there, in one request at a time."""
+        if due := self._machine.keys_due():
+            keys = [self._processes[number].key for number in due]
+            self._signing.put((due, self._creator.request("sign", due, keys)))
+
+    def _await_signed(self) -> None:
+        """Wait for what is signed. On a thread of its own."""
+        while (asked := self._signing.get()) is not None:
+            due, reply = asked
+            try:
+                certificates = reply.result()
+            except Exception as error:
+                self.ask(partial(self._not_signed, error))
+            else:
+                self.ask(partial(self._signed, due, certificates))
+
+    def _signed(self, due: list[int], certificates: list[list[bytes]]) -> None:
+        self._machine.signed(due)
+        for number, its in zip(due, certificates, strict=True):
+            # One may have ended meanwhile.
+            if (process := self._processes.get(number)) is not None:
                 signed = {"certificates": [bytes(one) for one in its], "root": self._root}
                 self._tell(process, {**process.told, **signed})
+                process.is_joined = True
 
-    def _tell_here(self) -> None:
+    def _not_signed(self, error: Exception) -> None:
+        if not self.is_detached or not isinstance(error, LinkError):
+            raise error
+        self.leave()
+
+    def _tell_news(self) -> None:
         """Tell the creator which processes are there, and whose functions have returned, all at once."""
-        here, self._here = self._here, []
-        returned, self._returned = self._returned, []
-        if self._has_left:
-            return
+        here, returned = self._machine.news()
         if here:
-            self._creator.post("here", [list(one) for one in here])
+            found = [[number, self._processes[number].startpoint] for number in here]
+            self._creator.post("here", found)
         if returned:
             self._creator.post("returned", returned)
 
-    def _tell(self, process: _Process, what: object) -> None:
+    def _tell(self, process: AgentProcess, what: object) -> None:
         message = pickle.dumps(what)
         process.unsent += [_LENGTH.pack(len(message)), message]
         self._write(process)
 
-    def _write(self, process: _Process) -> None:
+    def _write(self, process: AgentProcess) -> None:
         """Write to a process as far as it reads."""
         while process.unsent:
             try:
@@ -662,23 +668,27 @@ class Agent:
             events = _READ | _WRITE if process.unsent else _READ
             self._selector.modify(process.context, events, partial(self._serve_process, process))
 
-    def _read_errors(self, process: _Process, _events: int) -> None:
-        assert process.error_pipe is not None
-        try:
-            part = os.read(process.error_pipe, _READ_BYTES)
-        except BlockingIOError:
-            return
-        if not part:
-            self._selector.unregister(process.error_pipe)
-            os.close(process.error_pipe)
-            process.error_pipe = None
-            return
-        process.errors = (process.errors + part)[-_STDERR_BYTES_MAX:]
-        with contextlib.suppress(OSError):
-            os.write(2, part)
+    def _read_pipe(self, pipe: Pipe, _events: int = _READ) -> int | None:
+        descriptor = pipe.descriptor
+        count = pipe.read()
+        if descriptor is not None and (count == 0 or pipe.writer.is_full):
+            # At its end it may be held up already.
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(descriptor)
+                if count != 0:
+                    pipe.writer.when_free(partial(self._resume, pipe))
+        return count
 
-    def _forget(self, process: _Process) -> None:
+    def _resume(self, pipe: Pipe) -> None:
+        if pipe.descriptor is not None:
+            self._selector.register(pipe.descriptor, _READ, partial(self._read_pipe, pipe))
+
+    def _forget(self, process: AgentProcess) -> None:
+        # Before its end is told.
+        with contextlib.suppress(LinkError):
+            self._tell_news()
         del self._processes[process.number]
+        self._machine.ended(process.number)
         with contextlib.suppress(KeyError):
             self._selector.unregister(process.context)
         process.context.close()
@@ -688,35 +698,42 @@ class Agent:
         if process.connecting is not None:
             process.connecting.close()
 
-    def _ended(self, process: _Process, end: ProcessEnd | None, text: str) -> None:
+    def _ended(self, process: AgentProcess, end: ProcessEnd | None, text: str) -> None:
         self._forget(process)
         if "network" in process.told:
-            _remove(self._own_folder(process.number))
-        # All that it has said itself is in the pipe by now. Who has left its session may go on to write there, and nobody waits for that.
-        while process.error_pipe is not None:
-            before = len(process.errors), process.errors[-1:]
-            self._read_errors(process, _READ)
-            if (len(process.errors), process.errors[-1:]) == before:
-                break
-        text = text or process.errors.decode(errors="replace")
+            own_folders.remove(self._own_folder(process.number))
+        # All that it has said itself is in its pipes by now. Who has left its session may go on to write there, and nobody waits for that.
+        for pipe in process.pipes:
+            left = pipe.capacity()
+            while left > 0 and (count := self._read_pipe(pipe)):
+                left -= count
+            pipe.finish_line()
+        if process.pipes and not text:
+            text = process.pipes[0].kept.decode(errors="replace")
+        if self._is_ordered and end is not None and end.code != 0:
+            text += f"\nexoskel: {ORDERED}"
+        is_killed = end is not None and end.code == -signal.SIGKILL
+        if is_killed and self._control_groups.has_ended_some(process.control_groups):
+            text += "\nexoskel: the kernel ends processes here, as all of them together have more memory than they may"
         self._tell_end(process.number, end, text, self._end_joined(process.number))
 
     def _end_joined(self, number: int) -> list[list[Any]]:
         """End what a program has started that has ended. Return which processes of the job it was to start, and what became of each."""
-        inside, outside = self._joining.close(number)
+        inside, outside, why = self._joining.close(number)
         inside = [one for one in inside if one in self._processes and one != number]
         self.send_signal(inside, signal.SIGKILL)
+        self._act()
         for one in inside:
             self._forget(self._processes[one])
         return [
             *([one, "it has ended with what has started it"] for one in inside),
-            *([one, "it has never joined"] for one in outside),
+            *([one, why] for one in outside),
         ]
 
     def _tell_end(
         self, number: int, end: ProcessEnd | None, text: str, joined: Sequence[list[Any]] = ()
     ) -> None:
-        if self._has_left:
+        if self._machine.has_left:
             return
         used = (None, 0.0, 0) if end is None else (end.code, end.seconds, end.memory_bytes)
         # A creator that has gone has ended this agent's channel.
@@ -724,13 +741,24 @@ class Agent:
             self._creator.post("ended", number, *used, text, list(joined))
 
 
-def _send_signal(process: int, number: int) -> None:
-    """Send a signal to all of a process's session; to itself, if it has not made that yet."""
+def _pipe(made: contextlib.ExitStack) -> tuple[int, int]:
+    """Make a pipe, and return where it is read and written."""
+    ends = os.pipe2(os.O_CLOEXEC)
+    for one in ends:
+        made.callback(os.close, one)
+    return ends
+
+
+def _signal(process: AgentProcess, number: int) -> None:
+    """Send a signal to all of a process's session; to itself, if it has not made that yet or isn't the agent's."""
     with contextlib.suppress(ProcessLookupError):
-        try:
-            os.killpg(process, number)
-        except ProcessLookupError:
-            os.kill(process, number)
+        if process.pidfd is not None:
+            signal.pidfd_send_signal(process.pidfd, number)
+        elif process.process is not None:
+            try:
+                os.killpg(process.process, number)
+            except ProcessLookupError:
+                os.kill(process.process, number)
 
 
 class Incoming(Protocol):
@@ -756,6 +784,8 @@ def main(
     processes_max: int | None = None,
     is_detached: bool = False,
     sandbox: dict[str, Any] | None = None,
+    groups: Mapping[str, GroupPlace] | None = None,
+    creator_at: Sequence[str] | None = None,
     is_child: bool = False,
 ) -> int:
     """Be a job's agent, until the channel ends. Return the exit code.
@@ -772,14 +802,22 @@ def main(
         Whether processes go on when the channel has ended.
     sandbox : dict, optional
         What the host's policy lets the job's processes use, as `Sandbox.told` has it.
+    groups : mapping, optional
+        The control groups that a daemon has made for the job's processes.
+    creator_at : sequence of str, optional
+        From which addresses the job's creator has come, if it is dialled there alone.
     is_child : bool
         Whether the job's creator itself has started this agent.
     """
+    if groups is not None and lifeline is not None:
+        # The daemon puts this process where its children are to be.
+        os.read(lifeline, 1)
     # What each process needs is loaded once for all of them. Nothing runs yet that a process must not share.
     for module in _PRELOADED:
         importlib.import_module(f"{__package__}.{module}")
     own = {incoming.fileno(), outgoing.fileno()} | ({lifeline} if lifeline is not None else set())
     printed = _own_output() if is_detached else None
+    _core.adopt_orphans()
     zygote = ProcessZygote(own.union(printed or ()))
     passing = threading.Thread(target=_pass_on, args=printed or (), daemon=True)
     if printed is not None:
@@ -794,7 +832,7 @@ def main(
     told = json.loads(line)
     certificate, root = (base64.b64decode(told[name]) for name in ("certificate", "root"))
     check_listen(told["listen"])
-    folder = Path(tempfile.mkdtemp(prefix="exoskel-job-"))
+    folder = job_folders.made()
     credential = key.credential(certificate, root)
     agent = Agent(
         zygote,
@@ -804,30 +842,36 @@ def main(
         processes_max=processes_max,
         is_detached=is_detached,
         sandbox=sandbox,
+        groups=groups,
         printed_to=None if printed is None else printed[1],
     )
     control = None
+    tidying = threading.Thread(target=_tidy, name="exoskel-tidy", daemon=True)
     try:
         with links.Node(
             credential,
-            listen=[f"unix:{folder / 'agent'}", *told["listen"]],
+            listen=[f"unix:{folder / job_folders.AGENT}", *told["listen"]],
             live=False,
             patience=told["patience"],
         ) as node:
             endpoint = node.endpoint(ENDPOINT)
             endpoint.handler(agent.asked(agent.start, check_start))
-            for action in (agent.siblings, agent.send_signal, agent.end):
+            for action in (agent.siblings, agent.absent, agent.send_signal, agent.end):
                 endpoint.handler(agent.asked(action))
             endpoint.handler(agent.answered(agent.invite))
             proxy = HostProxy(folder, agent.environment)
             for handler in (proxy.request_proxy, proxy.take_proxy):
                 endpoint.handler(handler)
-            creator = node.bind(told["creator"])
-            creator.request("agent", endpoint.startpoint(to="*").text()).result()
-            threading.Thread(target=_follow, args=[incoming, agent], daemon=True).start()
+            creator = node.bind(creator_within(told["creator"], creator_at))
+            # Who has a job finds it, however soon it looks.
             control = _control(agent, lifeline)
+            creator.request("agent", endpoint.startpoint(to="*").text()).result()
+            tidying.start()
+            threading.Thread(target=_follow, args=[incoming, agent], daemon=True).start()
             agent.serve(creator, root)
             zygote.close()
+            agent.close()
+            tidying.join(_GRACE_SECONDS)
             if printed is not None:
                 # What processes have printed last is in the pipe.
                 os.dup2(printed[1], 1)
@@ -842,16 +886,23 @@ def main(
             control.close()
         # A creator's own folder is for its child to remove, as a creator may be killed. Whoever asks a host's daemon may name any folder.
         for one in (folder, *(told["folders"] if is_child else [])):
-            _remove(one)
+            own_folders.remove(one)
     return 0
 
 
-def _remove(folder: str | Path) -> None:
-    """Remove a folder with all that processes have put there, however deep."""
-    try:
-        shutil.rmtree(folder, ignore_errors=True)
-    except RecursionError:
-        subprocess.run(["rm", "-rf", "--", folder], check=False, stderr=subprocess.DEVNULL)
+def _end_adopted() -> None:
+    """End what has left its session, and is this process's since the zygote has ended, or when its own parent ends."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            _core.end_descendants()
+            os.waitpid(-1, 0)
+
+
+def _tidy() -> None:
+    """Remove what agents that were killed have left: what runs, then what has held it."""
+    end_orphans()
+    control_groups.sweep()
+    job_folders.sweep()
 
 
 def _follow(channel: Incoming, agent: Agent) -> None:
@@ -918,6 +969,10 @@ if __name__ == "__main__":
     more["is_detached"] = "detach" in options
     more["is_child"] = place != "--stdio" and "lifeline" not in options
     more["sandbox"] = json.loads(options["sandbox"]) if "sandbox" in options else None
+    more["creator_at"] = options["creator"].split() if "creator" in options else None
+    if "groups" in options:
+        said = json.loads(options["groups"]).items()
+        more["groups"] = {name: GroupPlace(Path(place), flag) for name, (place, flag) in said}
     with standard_channel() if place == "--stdio" else _opened(*[int(place)] * 2) as files:
         incoming, outgoing = files
         sys.exit(main(incoming, outgoing, **more))

@@ -7,6 +7,7 @@ goes through the daemon over a stream of a link, byte by byte.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import pwd
@@ -19,13 +20,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .agent_frames import CHANNEL, END, OUTPUT, REFUSED, frame
+from .control_groups import HostGroup
 from .errors import ExoskelError
 from .job_control import STATUS, ask
+from .job_dialling import is_address
 from .launchers import END_SECONDS
 from .peer_text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
     from . import links
 
@@ -56,6 +59,8 @@ _VARIABLES = frozenset(
     ]
 )
 _VARIABLES_OF_LOCALE = "LC_"
+# Of control groups.
+_numbers = itertools.count(1)
 # What is another one, or missing, for an agent of another account.
 _VARIABLES_OF_ACCOUNT = frozenset(["HOME", "USER", "LOGNAME", "SHELL", "XDG_RUNTIME_DIR", "TMPDIR"])
 
@@ -97,6 +102,8 @@ class HostJobs:
     sandbox_of : callable
         Takes the name of a job's creator, with whom there is a session. Returns why its code is confined, and to what, as `Sandbox.told` has it;
         None if it isn't.
+    sessions : callable
+        Returns the sessions that there are: the peer, the kind of its connection, and its address.
     """
 
     def __init__(
@@ -105,9 +112,11 @@ class HostJobs:
         account: pwd.struct_passwd | None,
         log: Callable[[str], None],
         sandbox_of: Callable[[str], tuple[str, dict[str, Any]] | None],
+        sessions: Callable[[], Iterable[tuple[str, str, str]]],
     ) -> None:
         self._limits = limits
         self._sandbox_of = sandbox_of
+        self._sessions = sessions
         self._account = account
         self._log = log
         self._lock = threading.Lock()
@@ -176,10 +185,18 @@ class HostJobs:
                 raise ExoskelError(
                     f"the limit of {self._limits.jobs} jobs at once (--jobs) is reached"
                 )
-            job = _HostJob(owner, is_detached, self._limits.processes, self._account, confined)
+            places = None if confined is None else self._addresses_of(owner)
+            job = _HostJob(
+                owner, is_detached, self._limits.processes, self._account, confined, places
+            )
             self._jobs.add(job)
         threading.Thread(target=self._follow, args=[job], name="exoskel-host-job").start()
         return job
+
+    def _addresses_of(self, owner: str) -> list[str]:
+        """Return from which addresses of a network somebody has come."""
+        found = (address for peer, _, address in self._sessions() if peer == owner)
+        return sorted({one.rpartition(":")[0] for one in found if is_address(one)})
 
     def _follow(self, job: _HostJob) -> None:
         """Tell the log of a job's begin and end."""
@@ -187,11 +204,13 @@ class HostJobs:
         # Another job may have its place, once it is here no more.
         try:
             status = job.status(_BEGIN_SECONDS)
-            if status is None:
+            name = None if status is None else status.get("job")
+            if not isinstance(name, str) or not name:
                 self._log(f"a job of {who} was not begun: its creator has not said what it is")
                 job.end()
                 return
-            job.job = str(status["job"])
+            # Who has made the job has made this name.
+            job.job = one_line(name)
             how = ", detached" if job.is_detached else ""
             how += f", in a sandbox ({job.confined})" if job.confined else ""
             self._log(f"job {job.job} of {who} has begun{how}, agent {job.process}")
@@ -213,6 +232,7 @@ class _HostJob:
         processes_max: int,
         account: pwd.struct_passwd | None,
         confined: tuple[str, dict[str, Any]] | None,
+        creator_at: Sequence[str] | None,
     ) -> None:
         self.owner = owner
         #: Why its processes are in sandboxes; nothing if they needn't be.
@@ -223,6 +243,8 @@ class _HostJob:
         self._writing = threading.Lock()
         self._has_hung_up = threading.Event()
         self._said = b""
+        table = None if confined is None else confined[1]
+        self._group = _host_group(table, account)
         self._channel, channel = socket.socketpair()
         self._held, lifeline = socket.socketpair()
         numbers = channel.fileno(), lifeline.fileno()
@@ -230,7 +252,12 @@ class _HostJob:
         words += [f"--processes={processes_max}", *(["--detach"] if is_detached else [])]
         if confined is not None:
             # Paths are paths of this host's own policy.
+            words.append(f"--creator={' '.join(creator_at or ())}")
             words.append(f"--sandbox={json.dumps(confined[1], default=os.fspath)}")
+        if self._group is not None:
+            places = self._group.places.items()
+            said = {name: [str(place.folder), place.is_unified] for name, place in places}
+            words.append(f"--groups={json.dumps(said)}")
         with channel, lifeline:
             try:
                 self._child = subprocess.Popen(
@@ -244,11 +271,18 @@ class _HostJob:
                     start_new_session=True,
                     **_as_account(account),
                 )
+                if self._group is not None:
+                    self._group.take(self._child.pid)
             except BaseException:
                 self._channel.close()
                 self._held.close()
+                if self._group is not None:
+                    self._group.close()
                 raise
         self.process = self._child.pid
+        if self._group is not None:
+            # It has waited for that.
+            self._held.send(b"\n")
         self._printed: links.Stream | None = None
         self._reader = threading.Thread(target=self._print, name="exoskel-host-job-output")
         self._reader.start()
@@ -286,9 +320,11 @@ class _HostJob:
         return None
 
     def close(self) -> None:
-        """Close the socket over which it is asked, when its agent has ended."""
+        """Close the socket over which it is asked, when its agent has ended, and remove what has held its processes."""
         with self._asking:
             self._held.close()
+        if self._group is not None:
+            self._group.close()
 
     def wait(self) -> int:
         """Wait until its agent has ended, and return the exit code."""
@@ -338,6 +374,20 @@ class _HostJob:
         # One that has gone reads nothing.
         with self._writing, contextlib.suppress(OSError, ExoskelError, ValueError):
             stream.write(frame(kind, contents))
+
+
+def _host_group(
+    table: dict[str, Any] | None, account: pwd.struct_passwd | None
+) -> HostGroup | None:
+    """Make the control groups of a job; none where that can't be and nothing asks for it."""
+    ids = (os.geteuid(), os.getegid()) if account is None else (account.pw_uid, account.pw_gid)
+    try:
+        found = HostGroup(next(_numbers), table, *ids)
+    except OSError as error:
+        if table is not None and (table["total_memory"] or table["total_processes"]):
+            raise ExoskelError(f"its processes can't be held together: {error.strerror}") from None
+        return None
+    return found
 
 
 def _as_account(account: pwd.struct_passwd | None) -> dict[str, Any]:

@@ -9,9 +9,10 @@ import threading
 from typing import TYPE_CHECKING, Any, Self
 
 from .agent_frames import CHANNEL, END, OUTPUT, REFUSED, read_frame
-from .errors import ExoskelError, LinkError, ProcessEndedError
+from .errors import ExoskelError, LinkError, ProcessEndedError, RefusedError
 from .hosts import HostAddress, UnixAddress, read_hosts
-from .launchers import END_SECONDS, AgentChannel, host_name, print_said
+from .job_output import LinePrinter
+from .launchers import END_SECONDS, AgentChannel, host_name
 from .options import PROOFS
 from .peer_text import one_line
 
@@ -136,6 +137,10 @@ def place_of(address: HostAddress | UnixAddress) -> str:
     return f"tcp://{address}" if isinstance(address, HostAddress) else str(address)
 
 
+def _actions(handlers: Iterable[str]) -> str:
+    return ", ".join(f"{ENDPOINT}.{handler}" for handler in handlers)
+
+
 class _SharedNode:
     """The node by which a program asks all agents, which ends with the last of them."""
 
@@ -220,6 +225,11 @@ class _AskedAgent:
         place = place_of(self._address)
         binding = node.lookup(ENDPOINT, name=name, at=place, timeout=_LOOKUP_SECONDS)
         self._step = f"{self._handler} is asked for at {self._address}"
+        given = binding.startpoint.handlers
+        if given is not None and self._handler not in given:
+            raise RefusedError(
+                f"no rule allows it: who administers that host has to allow you the action {ENDPOINT}.{self._handler}, as it does {_actions(given)}"
+            )
         self._stream = binding.stream(self._handler)
         writer = threading.Thread(target=self._write, args=[channel], daemon=True)
         writer.start()
@@ -237,13 +247,20 @@ class _AskedAgent:
             self._stream.finish()
 
     def _read(self, channel: socket.socket) -> None:
+        printer = LinePrinter()
+        try:
+            self._take_frames(channel, printer)
+        finally:
+            printer.finish()
+
+    def _take_frames(self, channel: socket.socket, printer: LinePrinter) -> None:
         while (frame := read_frame(self._stream)) is not None:
             kind, contents = frame
             if kind == CHANNEL:
                 self._step = f"what {self._handler} has begun at {self._address} is waited for"
                 channel.sendall(contents)
             elif kind == OUTPUT:
-                print_said(contents)
+                printer.take(contents)
             elif kind == REFUSED:
                 self._failure = (
                     f"{self._address} refuses {self._handler}: {one_line(contents.decode())}"

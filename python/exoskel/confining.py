@@ -5,24 +5,43 @@ What it needs of the system it makes before: the sockets at which its node liste
 
 from __future__ import annotations
 
+import errno
+import functools
 import json
 import os
 import struct
 import sys
 
-from . import _core
+from . import _core, control_groups
 from .process_zygote import DIAL_FD
 
 # Type checkers take any name TYPE_CHECKING as true; `typing` itself would be a tenth of a process's memory.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping, MutableMapping, Sequence
     from typing import Any
 
     from .link_places import BoundBefore
 
-__all__ = ["SANDBOX", "confine", "default_read", "take_sockets"]
+__all__ = [
+    "SANDBOX",
+    "allowed",
+    "allowed_read",
+    "check_python",
+    "clean_environment",
+    "confine",
+    "default_read",
+    "held",
+    "held_besides",
+    "keep_no_secret",
+    "leave_sockets",
+    "listen",
+    "places",
+    "reason_of",
+    "system_read",
+    "take_sockets",
+]
 
 # In the environment of a process in a sandbox: to whom it may connect.
 SANDBOX = "EXOSKEL_SANDBOX"
@@ -65,73 +84,144 @@ _KEPT = frozenset(
 )
 _KEPT_PREFIXES = ("LC_", "OMP_", "OPENBLAS_", "MKL_", "NUMEXPR_", "PYTHON")
 _LENGTH = struct.Struct("!I")
+# Of `/proc/PROCESS/stat`, behind the name: where the environment begins that the process got; its end is next to it.
+_ENVIRONMENT = 47
 
 # What was made for this process's node before it was confined.
 bound: BoundBefore | None = None
 # And its connection to the manager that it is a slot of, as a descriptor.
 dialled: int | None = None
+# What holds this process.
+holds: Sequence[str] = ()
+# So many exceptions are looked at that one comes of.
+_EXCEPTIONS_MAX = 16
 
 
 def confine(
-    sandbox: Mapping[str, Any], context: socket.socket, environment: Mapping[str, str], runs: str
+    sandbox: Mapping[str, Any], context: socket.socket, environment: Mapping[str, str]
 ) -> None:
-    """Confine this process for ever, and tell its agent what holds it.
+    """Confine this process for ever, which is to run a function, and tell its agent what holds it.
 
     Parameters
     ----------
     sandbox : mapping
         `exoskel.Sandbox.told`, with ``folder``, which is this process's own, ``listen``, where its node listens, ``proxy``, a file, or None,
-        and of a slot ``manager``, where its manager listens.
+        and of a slot ``manager``, where its manager listens; ``groups`` and ``together``, as `control_groups.JobGroups.of_start` has them.
     context : socket.socket
         The socket to its agent.
     environment : mapping
         What it was asked to have in its environment.
-    runs : str
-        The program; nothing for a function.
 
     Raises
     ------
     OSError
         If it can't be confined as it is asked. The process must end then.
     """
+    global bound
     folder = sandbox["folder"]
-    _clean_environment(sandbox, environment, folder)
-    has_network = sandbox["network"] == "all"
-    read = default_read() if sandbox["read"] is None else list(sandbox["read"])
-    if sandbox["proxy"] is not None:
-        read.append(sandbox["proxy"])
-    write = [folder, *sandbox["write"]]
-    if not runs:
-        _check_python(read, write)
+    if "groups" in sandbox:
+        control_groups.enter(sandbox["groups"])
+    clean_environment(sandbox, environment, folder)
+    check_python(sandbox, [folder])
     # Where it may make sockets, it may still not write to the folder of its job.
-    _listen(sandbox["listen"], DIAL_FD if sandbox["network"] == "links" else None)
+    bound = listen(sandbox)
     if "manager" in sandbox:
         _dial(sandbox["manager"])
-    if runs and bound is not None:
-        _leave_sockets(bound)
-    held = _core.confine(
-        {
-            "read": read,
-            "write": write,
-            "has_network": has_network,
-            "memory_bytes": sandbox["memory"],
-            "processes": sandbox["processes"],
-            "file_bytes": sandbox["file_size"],
-        }
-    )
-    word = json.dumps({"confined": held, "places": _places()}).encode()
+    confined = [*held(allowed(sandbox, folder)), *held_besides(sandbox)]
+    word = json.dumps({"confined": confined, "places": places(bound)}).encode()
     context.sendall(_LENGTH.pack(len(word)) + word)
 
 
-def _clean_environment(
+def allowed(sandbox: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    """Return what a process in this sandbox may use, with a folder of its own, as `_core.confine` takes it."""
+    proxy = sandbox.get("proxy")
+    return {
+        "read": [*map(os.fspath, sandbox["read"]), *([] if proxy is None else [proxy])],
+        "read_if_there": system_read() if sandbox["system"] else (),
+        "write": [folder, *sandbox["write"]],
+        "has_network": sandbox["network"] == "all",
+        "memory_bytes": sandbox["memory"],
+        "processes": sandbox["processes"],
+        "file_bytes": sandbox["file_size"],
+    }
+
+
+def allowed_read(sandbox: Mapping[str, Any]) -> list[str]:
+    """Return what a process in this sandbox may read, where it is there."""
+    return [*(system_read() if sandbox["system"] else ()), *map(os.fspath, sandbox["read"])]
+
+
+def held(allowed: Mapping[str, Any]) -> list[str]:
+    """Confine this process to what `allowed` has returned, and return what holds it."""
+    global holds
+    holds = _core.confine(dict(allowed))
+    return list(holds)
+
+
+def held_besides(sandbox: Mapping[str, Any]) -> list[str]:
+    """Return what holds a process that doesn't do so itself, a phrase each."""
+    found = list(sandbox.get("together", ()))
+    if left_out := sandbox.get("left_out"):
+        found.append(f"no use of {', '.join(left_out)}, which this host's policy does not list")
+    return found
+
+
+def reason_of(error: BaseException) -> str:
+    """Return what holds this process, if that may be why something was raised; nothing otherwise, and outside of sandboxes."""
+    one: BaseException | None = error
+    for _ in range(_EXCEPTIONS_MAX):
+        if one is None or not holds:
+            break
+        if _is_of_a_limit(one):
+            return f"the sandbox in which this runs may be why: {', '.join(holds)}"
+        one = one.__cause__ or one.__context__
+    return ""
+
+
+def _is_of_a_limit(error: BaseException) -> bool:
+    return (
+        isinstance(error, PermissionError | BlockingIOError | MemoryError)
+        # A name isn't found, or a thread doesn't begin. What raises that is loaded where it is raised.
+        or type(error).__name__ == "gaierror"
+        or (isinstance(error, OSError) and error.errno in (errno.EFBIG, errno.ENOMEM))
+        or (isinstance(error, RuntimeError) and "can't start new thread" in error.args)
+    )
+
+
+def clean_environment(
     sandbox: Mapping[str, Any], environment: Mapping[str, str], folder: str
 ) -> None:
-    for name in list(os.environ):
+    """Keep of this process's environment what is no secret of its account, and add what it is to have."""
+    keep_no_secret(os.environ, sandbox, environment, folder)
+    _forget_first_environment()
+
+
+def keep_no_secret(
+    found: MutableMapping[str, str],
+    sandbox: Mapping[str, Any],
+    environment: Mapping[str, str],
+    folder: str,
+) -> None:
+    """Keep of an environment what is no secret of its account, and add what a process in a sandbox is to have."""
+    for name in list(found):
         if name not in _KEPT and not name.startswith(_KEPT_PREFIXES):
-            del os.environ[name]
-    os.environ["HOME"] = os.environ["TMPDIR"] = folder
-    os.environ[SANDBOX] = sandbox["network"]
-    os.environ.update(environment)
+            del found[name]
+    found["HOME"] = found["TMPDIR"] = folder
+    found[SANDBOX] = sandbox["network"]
+    found.update(environment)
+
+
+def _forget_first_environment() -> None:
+    """Erase the environment with which the program that this process is began; the kernel would show it for ever."""
+    with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
+        fields = file.read().rpartition(") ")[2].split()
+    start, end = int(fields[_ENVIRONMENT]), int(fields[_ENVIRONMENT + 1])
+    # What stays may still be there. This puts it elsewhere.
+    for name, value in os.environ.items():
+        os.putenv(name, value)
+    with open("/proc/self/mem", "r+b", buffering=0) as memory:
+        memory.seek(start)
+        memory.write(bytes(end - start))
 
 
 def _python_folders() -> list[str]:
@@ -141,32 +231,46 @@ def _python_folders() -> list[str]:
     return [sys.prefix, sys.base_prefix, library, package]
 
 
-def default_read() -> list[str]:
-    """Return what processes in a sandbox may read if it doesn't say so: the system's programs, and the Python that runs this."""
+def _system_paths() -> list[str]:
     # The first place where modules are found is where the agent was started.
     modules = sys.path if sys.flags.safe_path else sys.path[1:]
-    paths = (*_SYSTEM, *_python_folders(), *modules)
-    return [path for path in paths if os.path.isabs(path) and os.path.exists(path)]
+    return [path for path in (*_SYSTEM, *_python_folders(), *modules) if os.path.isabs(path)]
 
 
-def _check_python(read: Sequence[str], write: Sequence[str]) -> None:
+@functools.cache
+def system_read() -> tuple[str, ...]:
+    """Return what processes in a sandbox may read unless it says otherwise, where it is there: the system's programs, and the Python that runs this."""
+    paths = sorted(set(_system_paths()))
+    # What lies below a folder, it covers.
+    folders = tuple(f"{path}/" for path in paths)
+    return tuple(path for path in paths if not path.startswith(folders))
+
+
+def default_read() -> list[str]:
+    """Return each path of these that is there, those below others as well."""
+    return [path for path in _system_paths() if os.path.exists(path)]
+
+
+def check_python(sandbox: Mapping[str, Any], write: Sequence[str]) -> None:
     """See that a process that runs a function may read the Python that runs it."""
-    allowed = [os.path.realpath(path).rstrip("/") + "/" for path in (*read, *write)]
+    if sandbox["system"]:
+        return
+    may_use = (*sandbox["read"], *sandbox["write"], *write)
+    allowed = [os.path.realpath(path).rstrip("/") + "/" for path in may_use]
     for folder in _python_folders():
         real = os.path.realpath(folder) + "/"
         if not real.startswith(tuple(allowed)):
             raise OSError(
-                f"its sandbox contradicts itself: it is to run a function of Python, and may not read {folder}, where Python is; add it to `read`"
+                f"its sandbox contradicts itself: it is to run a function of Python, and may not read {folder}, where Python is; add it to `read`, or leave system=False out"
             )
 
 
-def _leave_sockets(own: BoundBefore) -> None:
-    """Leave the sockets to the program, which may join its job."""
-    descriptors = [listener.fileno() for listener in own.listeners]
-    for descriptor in [*descriptors, *([] if own.dial_fd is None else [own.dial_fd])]:
-        os.set_inheritable(descriptor, True)
+def leave_sockets(
+    descriptors: Sequence[int], own: BoundBefore, environment: MutableMapping[str, str]
+) -> None:
+    """Tell a program, which may join its job, by its environment of the sockets that it has."""
     told = {"listen": descriptors, "reached_by": own.reached_by, "dial_fd": own.dial_fd}
-    os.environ[SOCKETS] = json.dumps(told)
+    environment[SOCKETS] = json.dumps(told)
 
 
 def take_sockets() -> BoundBefore | None:
@@ -187,13 +291,13 @@ def take_sockets() -> BoundBefore | None:
     return bound
 
 
-def _places() -> list[str]:
-    """Return where this process's node is reached over a network, as its startpoints say it."""
+def places(own: BoundBefore) -> list[str]:
+    """Return where a node is reached over a network, as its startpoints say it."""
     found = []
-    for listener in bound.listeners if bound else []:
+    for listener in own.listeners:
         host, _, port = listener.address.rpartition(":")
-        if bound and not listener.address.startswith("unix:"):
-            found.append(f"{bound.reached_by.get(host, host)}:{port}")
+        if not listener.address.startswith("unix:"):
+            found.append(f"{own.reached_by.get(host, host)}:{port}")
     return found
 
 
@@ -204,10 +308,12 @@ def _dial(manager: str) -> None:
     dialled = connected(manager)
 
 
-def _listen(addresses: Sequence[str], dial_fd: int | None) -> None:
-    global bound
+def listen(sandbox: Mapping[str, Any]) -> BoundBefore:
+    """Make what the node of a process in a sandbox needs, which can make no socket itself."""
     from . import link_places
 
+    addresses = sandbox["listen"]
     reached_by = link_places.reached_by(link_places.listening(addresses))
     listeners = [_core.Listener(address) for address in addresses]
-    bound = link_places.BoundBefore(listeners, reached_by, dial_fd)
+    dial_fd = DIAL_FD if sandbox["network"] == "links" else None
+    return link_places.BoundBefore(listeners, reached_by, dial_fd)

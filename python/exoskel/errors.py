@@ -14,6 +14,7 @@ __all__ = [
     "ForkError",
     "InitializerError",
     "ItemTimeoutError",
+    "JournalError",
     "KeeperError",
     "KeyMemoryError",
     "LinkError",
@@ -185,6 +186,10 @@ class KeyMemoryError(ExoskelError, OSError):
 
 class CouplingError(ExoskelError, ValueError):
     """Arrays of two programs can't be connected as the coupling's file says, or a program is not what it says; the text names both sides."""
+
+
+class JournalError(ExoskelError, ValueError):
+    """A run can't go on from its journal: that is damaged, in use, or of another program, source or sink. Nothing was changed."""
 
 
 class KeeperError(ExoskelError, ConnectionError):

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
 from . import _core
+from .contracts import ParDegree
 from .cores import usable_cores
 from .errors import ForkError, InitializerError, ProgramError
 from .futures import PATIENCE_SECONDS, CallStream, Future, drop
@@ -283,7 +284,7 @@ class Executor(BaseExecutor):
         self._max_workers = slots
         with starting():
             rules = of_items(told)
-            core = start(slots, [], told)
+            core = start(ParDegree(slots), [], told)
         self._engine = Engine(core, rules)
         self._finalizer = weakref.finalize(self, self._engine.drop)
         try:

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import os
-import pickle
-import sys
+import shlex
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from . import job_contents
 from .agents_launcher import Agents, proven
 from .errors import LinkError
+from .job_output import label_of
 from .job_state import AGENT_SECONDS, PROCESSES_MAX, Group, JobState
 from .launchers import Launcher, Local, Ssh
 from .link_waiting import bounded_seconds
+from .options import checked_launcher
+from .peer_text import one_line
 from .sandbox import Sandbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from types import TracebackType
 
     from .job_processes import Processes
     from .job_summary import JobSummary
 
 __all__ = ["Job"]
+
+# So much of a program's words is its name, in messages and tables.
+_CALLED_MAX = 40
 
 
 class Job:
@@ -82,7 +88,8 @@ class Job:
         limit = bounded_seconds(timeout)
         given = {"credential": credential, "policy": policy, **more}
         told = {name: value for name, value in given.items() if value is not None}
-        launcher = proven(Local() if launch is None else launch, told)
+        launcher = Local() if launch is None else checked_launcher("launch", launch)
+        launcher = proven(launcher, told)
         if detach:
             if not isinstance(launcher, Agents | Local | Ssh):
                 raise ValueError(f"got detach=True with {launcher!r}, which can't do that")
@@ -106,6 +113,7 @@ class Job:
         cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
         sandbox: Sandbox | None = None,
+        label: bool | str | None = None,
     ) -> Processes:
         """Start processes, by one request for each host.
 
@@ -130,6 +138,9 @@ class Job:
             What they have in their environment besides that of their agent. In a sandbox, they have little of that.
         sandbox : Sandbox, optional
             What they may use; all that the account may, if not given. A process that its host can't hold to it doesn't run.
+        label : bool or str, optional
+            Whether each line that they print has the rank before it, as in ``[3] done``, and a text before that. If not given: where there are
+            several processes. Their output is a pipe then.
 
         Returns
         -------
@@ -144,6 +155,8 @@ class Job:
             )
         _check_threads(threads)
         words, contents, program = _to_be_run(what, arguments)
+        if env is not None and not isinstance(env, Mapping):
+            raise TypeError(f'got env={env!r}, expected a dict, as in {{"OMP_NUM_THREADS": "2"}}')
         environment = {str(name): str(value) for name, value in (env or {}).items()}
         if sandbox is not None and not isinstance(sandbox, Sandbox):
             raise TypeError(f"got sandbox={sandbox!r}, expected an exoskel.Sandbox")
@@ -152,6 +165,10 @@ class Job:
             directory = os.getcwd()
         if joined is not None:
             _check_joined(joined, count, words)
+            if label:
+                raise TypeError(
+                    "got label= beside joined=, expected one of both: what starts the ranks prints for them, as mpiexec -l does"
+                )
             if sandbox is not None:
                 raise TypeError(
                     "got sandbox= beside joined=, expected one of both: processes in sandboxes start none of their job"
@@ -162,6 +179,7 @@ class Job:
             "must_enter": cwd is not None,
             "environment": environment,
             "sandbox": None if sandbox is None else sandbox.told(),
+            "label": label_of(label, count),
         }
         group = Group(program, start, {"contents": contents, "threads": threads})
         if joined is not None:
@@ -239,20 +257,25 @@ def _to_be_run(what: Any, arguments: Sequence[Any]) -> tuple[list[str], bytes, s
             f"got arguments={arguments!r}, expected a list of what the function gets, as in arguments=[11]"
         )
     if callable(what):
-        from . import by_value
-
         name = getattr(what, "__qualname__", type(what).__qualname__)
-        run = by_value.dumps_by_value((what, tuple(arguments)))
-        # Where modules are found, before anything is imported.
-        return [], pickle.dumps((sys.prefix, sys.path, False, run)), f"{name}()"
+        return [], job_contents.of_function(what, arguments), f"{name}()"
     if arguments:
         raise TypeError("got arguments beside a program, expected all of its words in a list")
     if isinstance(what, str | bytes) or not isinstance(what, Sequence) or not what:
         raise TypeError(
             f'got {what!r} to be started, expected a function or the words of a program, as in ["./ocean", "grid.nc"]'
         )
+    for word in what:
+        if not isinstance(word, str | os.PathLike):
+            raise TypeError(f"got the word {word!r} of a program, expected a text: str({word!r})")
     words = [os.fspath(word) for word in what]
     for word in words:
         # They travel as text.
         word.encode()
-    return words, b"", words[0]
+    return words, b"", _called(words)
+
+
+def _called(words: Sequence[str]) -> str:
+    """Return what people call a program: its name, and what fits of its words."""
+    named = one_line(shlex.join([os.path.basename(words[0]) or words[0], *words[1:]]))
+    return named if len(named) <= _CALLED_MAX else f"{named[: _CALLED_MAX - 3]}..."

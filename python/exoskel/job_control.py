@@ -26,7 +26,16 @@ if TYPE_CHECKING:
 
     from .agent import Agent
 
-__all__ = ["ANSWER_SECONDS", "END", "STATUS", "JobControl", "ask", "ask_to_end", "local_jobs"]
+__all__ = [
+    "ANSWER_SECONDS",
+    "END",
+    "STATUS",
+    "JobControl",
+    "ask",
+    "ask_to_end",
+    "local_jobs",
+    "understood",
+]
 
 # What an agent is asked for.
 STATUS, END = "status", "end"
@@ -39,6 +48,8 @@ _ANSWER_BYTES_MAX = 16 << 20
 _END_SECONDS = 10.0
 # Who waits to be heard at once.
 _BACKLOG = 16
+# In the year 3000 nobody looks.
+_TIME_MAX = 1 << 35
 
 
 class JobControl:
@@ -101,7 +112,7 @@ class JobControl:
         with contextlib.suppress(OSError), held:
             while question := _line(held, _QUESTION_BYTES_MAX):
                 held.sendall(self._answer(question))
-        self._agent.cut_off()
+        self._agent.cut_off(by_order=True)
 
     def _answer(self, question: bytes) -> bytes:
         """Have the thread that serves the processes answer: they are its."""
@@ -109,7 +120,7 @@ class JobControl:
         if question.strip() == STATUS.encode():
             action = self._agent.status
         elif question.strip() == END.encode():
-            action = self._agent.end
+            action = self._agent.end_by_order
         else:
             return _said({"error": f"got {question[:20]!r}, expected {STATUS} or {END}"})
         answers: list[object] = []
@@ -150,8 +161,50 @@ def local_jobs() -> list[dict[str, Any]]:
         with _connected(path) as asking, contextlib.suppress(ExoskelError):
             if asking is not None:
                 found.append(ask(asking, STATUS))
-    complete = [one for one in found if "job" in one]
-    return sorted(complete, key=lambda one: float(one["begun"]))
+    return sorted(understood(found), key=lambda one: float(one["begun"]))
+
+
+def understood(found: Any) -> list[dict[str, Any]]:
+    """Return what agents say of jobs, without what is none. They are processes of others, or of the account under which foreign code runs.
+
+    Parameters
+    ----------
+    found : object
+        What they say.
+
+    Returns
+    -------
+    list of dict
+        Those that are told as `exoskel job list --json` has them. Texts are any texts.
+    """
+    return [one for one in found if _is_job(one)] if isinstance(found, list) else []
+
+
+def _is_job(one: Any) -> bool:
+    return (
+        isinstance(one, dict)
+        and isinstance(one.get("job"), str)
+        and one["job"] != ""
+        and isinstance(one.get("owner", ""), str)
+        and isinstance(one.get("agent"), int)
+        and _is_time(one.get("begun"))
+        and all(isinstance(one.get(name), bool) for name in ("is_detached", "has_creator"))
+        and isinstance(one.get("groups"), list)
+        and all(map(_is_group, one["groups"]))
+    )
+
+
+def _is_group(one: Any) -> bool:
+    return (
+        isinstance(one, dict)
+        and isinstance(one.get("program"), str)
+        and isinstance(one.get("processes"), int)
+        and _is_time(one.get("begun"))
+    )
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, (int, float)) and 0 <= value < _TIME_MAX
 
 
 def ask_to_end(agent: int) -> None:

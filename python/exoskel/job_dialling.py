@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["ConnectionMaker", "is_of_network", "is_of_this_host"]
+__all__ = ["ConnectionMaker", "is_address", "is_of_network", "is_of_this_host"]
 
 # An address, as processes write it.
 _ADDRESS_BYTES_MAX = 1024
@@ -134,6 +134,15 @@ def _place(address: str) -> tuple[socket.AddressFamily, str | tuple[str, int]]:
     numeric = ipaddress.ip_address(host.strip("[]"))
     family = socket.AF_INET6 if numeric.version == 6 else socket.AF_INET
     return family, (str(numeric), int(port))
+
+
+def is_address(address: str) -> bool:
+    """Whether this is a numeric address with a port."""
+    host, _, port = address.rpartition(":")
+    with contextlib.suppress(ValueError):
+        ipaddress.ip_address(host.strip("[]"))
+        return port.isdecimal()
+    return False
 
 
 def is_of_network(address: str) -> bool:

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import io
 import json
 import logging
 import os
 import pickle
+import signal
 import socket
 import struct
 import sys
 import threading
 import traceback
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import TYPE_CHECKING, Any
 
-from . import _core, confining, links
+from . import _core, confining, job_contents, links
 from .errors import LinkError, ProcessEndedError
 from .joining import join_agent, join_by_invitation
 from .link_arguments import as_startpoint
@@ -38,8 +40,14 @@ ENDPOINT = "process"
 VALUE = "function_value"
 # Who waits longer for a sibling is told what for.
 _WARNING_SECONDS = 10.0
+# And a manager's slot asks whether that is in vain.
+_ABSENCE_SECONDS = 4.0
 _log = logging.getLogger("exoskel.links")
 _LENGTH = struct.Struct("!I")
+# The exit code of a process that somebody else than its job's creator has ended: as a shell says it of what SIGTERM has ended.
+_ORDERED_CODE = 128 + signal.SIGTERM
+# What is forgotten where several processes would join by one socket.
+_STARTS_RANKS = "what starts ranks by itself, as mpiexec does, needs joined= at Job.start"
 # A function with what it refers to.
 _TOLD_BYTES_MAX = 1 << 30
 
@@ -52,9 +60,14 @@ class _Context:
         self._sending = threading.Lock()
         self._lock = threading.Lock()
         self._asked: dict[int, Future[str]] = {}
+        # Why somebody waits for a sibling in vain.
+        self._vain: dict[int, Future[str]] = {}
         self.is_over = threading.Event()
         # One that ran before has more to do.
         self.ends_with_job = True
+        # Whether it has done what it was started for.
+        self.is_done = False
+        self._is_ordered = False
 
     def send(self, **word: Any) -> None:
         message = json.dumps(word).encode()
@@ -83,13 +96,29 @@ class _Context:
                 self.send(sibling=rank)
             return future
 
+    def waits_for(self, rank: int) -> Future[str]:
+        """Say that a sibling is waited for, and return a future that has why it doesn't come, if it is known that it doesn't."""
+        with self._lock:
+            vain = self._vain.setdefault(rank, Future())
+        self.send(waits=rank)
+        return vain
+
     def follow(self) -> None:
         """Take what comes, and end this process with its job."""
         with contextlib.suppress(OSError, EOFError):
             while True:
                 rank, startpoint, error = self.receive()
+                if rank is None:
+                    # Somebody ends the job whose creator is there, and waits for what is done here.
+                    self._is_ordered = True
+                    continue
                 with self._lock:
                     future = self._asked[rank]
+                    if startpoint is False:
+                        vain = self._vain.pop(rank, None)
+                        if vain is not None:
+                            vain.set_result(error)
+                        continue
                     if future.done():
                         # Another process is in its place.
                         future = self._asked[rank] = Future()
@@ -104,7 +133,7 @@ class _Context:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
-        os._exit(0)
+        os._exit(_ORDERED_CODE if self._is_ordered and not self.is_done else 0)
 
     def _exactly(self, length: int) -> bytes:
         parts = bytearray()
@@ -222,6 +251,7 @@ class JobNode(links.Node):
             patience=told["patience"],
         )
         self._network = told.get("network")
+        self._tells_absence = told.get("tells_absence", False)
         self.rank, self.size = told["rank"], told["size"]
         self.process = self.endpoint(ENDPOINT, threads=told["threads"])
         # Each task of a slot has handlers of its own.
@@ -250,15 +280,29 @@ class JobNode(links.Node):
                 'the sandbox of this process has network="none": it connects to no sibling; start it with network="links"'
             )
         asked = self._context.startpoint_of(rank)
-        try:
-            return asked.result(_WARNING_SECONDS)
-        except TimeoutError:
+        if self._tells_absence:
+            wait([asked], _ABSENCE_SECONDS)
+            if not asked.done():
+                vain = self._context.waits_for(rank)
+                wait([asked, vain], _WARNING_SECONDS - _ABSENCE_SECONDS, FIRST_COMPLETED)
+                self._check_absence(asked, vain)
+        else:
+            wait([asked], _WARNING_SECONDS)
+        if not asked.done():
             _log.warning(
                 "rank %d waits for its siblings: not all of the %d processes have used their `peers`, or have called `ready()`",
                 self.rank,
                 self.size,
             )
-            return asked.result()
+        while self._tells_absence and not asked.done():
+            vain = self._context.waits_for(rank)
+            wait([asked, vain], _WARNING_SECONDS, FIRST_COMPLETED)
+            self._check_absence(asked, vain)
+        return asked.result()
+
+    def _check_absence(self, asked: Future[str], vain: Future[str]) -> None:
+        if vain.done() and not asked.done():
+            raise LinkError(f"rank {self.rank} waits for its siblings in vain: {vain.result()}")
 
     def _give(self, value: Any) -> None:
         """Have what the function has returned ready for the job's creator."""
@@ -309,7 +353,9 @@ def join(invitation: str | os.PathLike[str] | None = None) -> JoinedProcess:
         try:
             _joined = JoinedProcess(connection)
         except (OSError, EOFError) as error:
-            raise LinkError(f"the job of this process is over: {error}") from None
+            raise LinkError(
+                f"the job of this process is over, or another one has joined in its place: {error}; {_STARTS_RANKS}"
+            ) from None
         _joined.context.ends_with_job = not _joined.told.get("invited", False)
         follow = _joined.context.follow
         threading.Thread(target=follow, name="exoskel-job", daemon=True).start()
@@ -325,13 +371,13 @@ def _connection() -> socket.socket:
         if place is not None:
             return join_agent(place)
         raise LinkError(
-            "no job has started this process: start it by exoskel.Job.start, or make an exoskel.links.Node"
+            "no job has started this process: start it by exoskel.Job.start (ranks of mpiexec with joined=, slots of a Manager with launch=exoskel.Local()), or make an exoskel.links.Node"
         )
     try:
         return socket.socket(fileno=int(number))
     except (OSError, ValueError) as error:
         raise LinkError(
-            f"the socket of this process's job can't be used ({error}): it is inherited as descriptor {number}, and must not be closed before"
+            f"the socket of this process's job can't be used ({error}): it is inherited as descriptor {number}, and must not be closed before; {_STARTS_RANKS}"
         ) from None
 
 
@@ -340,12 +386,15 @@ def run_function() -> int:
     from . import script
 
     script.enter()
-    joined = join()
-    prefix, path, is_slot, run = pickle.loads(joined.told["contents"])
-    # Another Python has its modules elsewhere.
-    sys.path[:] = (
-        path if prefix == sys.prefix else [*sys.path, *(one for one in path if one not in sys.path)]
-    )
+    # Lines are whole, and come when they are printed.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
+    try:
+        joined = join()
+    except LinkError:
+        # Its job was over before it could begin: nobody has to be told.
+        return _ORDERED_CODE
+    is_slot, run = job_contents.opened(joined.told["contents"])
     if is_slot:
         from . import job_slot
 
@@ -358,8 +407,11 @@ def run_function() -> int:
     except Exception as error:
         # What stands before the user's function is ours, and says nothing.
         own = error.__traceback__ and error.__traceback__.tb_next
+        if why := confining.reason_of(error):
+            print(f"exoskel: {why}", file=sys.stderr)
         traceback.print_exception(type(error), error, own)
         return 1
+    joined.context.is_done = True
     here._give(value)
     joined.context.is_over.wait()
     return 0

@@ -62,6 +62,8 @@ class Process:
 
         Raises
         ------
+        TypeError
+            If it runs a program, which returns nothing.
         ProcessEndedError
             If it has ended instead.
         HandlerError
@@ -69,8 +71,9 @@ class Process:
         TimeoutError
             If it has not returned by then.
         """
+        _check_function(self._record)
         self._state.wait_for_return([self._record], timeout)
-        return self._binding().request(VALUE).result()
+        return _value_of(self._record, self._binding().request(VALUE))
 
     @property
     def exit_code(self) -> int | None:
@@ -160,24 +163,42 @@ class Processes(Sequence["Future[Process]"]):
 
     def values(self, timeout: float | None = None) -> list[Any]:
         """Wait until the function has returned in all of them, and return what it has returned, by ranks; see `Process.value`."""
+        _check_function(self._records[0])
         self._state.wait_for_return(self._records, timeout)
         replies = [self._state.binding(record).request(VALUE) for record in self._records]
-        return [reply.result() for reply in replies]
+        return list(map(_value_of, self._records, replies))
 
-    def wait(self, timeout: float | None = None) -> list[int]:
+    def wait(self, timeout: float | None = None, *, check: bool = False) -> list[int]:
         """Wait until all of them have ended, and return their exit codes, by ranks.
+
+        Those that run a function stay until the job ends, for requests: `values` waits for what it returns.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            How many seconds to wait at most.
+        check : bool
+            Whether the first one that ends with another exit code than 0 is an exception, at once. The others run on: the end of the job
+            ends them.
 
         Raises
         ------
+        ProcessEndedError
+            If one has no exit code, as it was lost; with ``check``, if it isn't 0.
         TimeoutError
             If some still run by then.
         """
-        self._state.wait_for_end(self._records, timeout)
+        self._state.wait_for_end(self._records, timeout, check=check)
         return [_code_of(record) for record in self._records]
 
     def send_signal(self, number: int) -> None:
         """Send a signal to all of them, and to what they have started."""
         self._state.send_signal(self._records, number)
+
+    def __repr__(self) -> str:
+        """Say what they run, and how many still do."""
+        running = sum(not record.has_ended for record in self._records)
+        return f"<exoskel.Processes of {self._records[0].program}: {running} of {len(self)} run>"
 
 
 def _uncancellable() -> Future[Process]:
@@ -201,12 +222,10 @@ class Record:
     future: Future[Process] = field(default_factory=_uncancellable)
     startpoint: str | None = None
     binding: links.Binding | None = None
-    # Whether it runs a function; and whether it has a certificate.
-    is_function: bool = False
-    is_signed: bool = False
-    has_returned: bool = False
     has_ended: bool = False
     code: int | None = None
+    # How many had ended before it did.
+    ended_before: int = 0
     seconds: float = 0.0
     memory_bytes: int = 0
     stderr: str = ""
@@ -218,6 +237,12 @@ class Record:
         """Its exit code; that of what has started it, which alone knows its own."""
         return self.code if self.starter is None else self.starter.code
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether it has ended, and not with 0, as far as that is known yet."""
+        is_known = self.has_ended and (self.starter is None or self.starter.has_ended)
+        return is_known and self.exit_code != 0
+
 
 def _signal_name(number: int) -> str:
     try:
@@ -225,6 +250,27 @@ def _signal_name(number: int) -> str:
     except ValueError:
         # Those for users' own purposes have none.
         return f"signal {number}"
+
+
+def _check_function(record: Record) -> None:
+    if record.group.what["words"]:
+        raise TypeError(
+            f"got {record.program}, which returns nothing, expected a function: wait() has the exit codes of programs"
+        )
+
+
+def _value_of(record: Record, reply: links.Reply) -> Any:
+    from .links import HandlerError
+
+    try:
+        return reply.result()
+    except HandlerError as error:
+        # Who has written the function knows of no handler.
+        _, _, why = str(error).partition(" raised ")
+        raise HandlerError(
+            f"process {record.number} (rank {record.rank}, {record.program}) on {record.agent.host} has returned what can't be sent: {why}",
+            error.kind,
+        ) from None
 
 
 def _code_of(record: Record) -> int:
@@ -254,5 +300,6 @@ def ended_text(record: Record) -> str:
         if record.code < 0
         else f"has ended with exit code {record.code}"
     )
-    last = record.stderr.strip().splitlines()[-1:]
-    return f"{who} {how}" + (f": {one_line(last[0])}" if last else "")
+    # A line that only divides says nothing.
+    lines = [line for line in record.stderr.splitlines() if any(map(str.isalnum, line))]
+    return f"{who} {how}" + (f": {one_line(lines[-1].strip())}" if lines else "")

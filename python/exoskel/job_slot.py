@@ -82,7 +82,7 @@ def serve(joined: JoinedProcess, told: dict[str, Any]) -> int:
                 "join": None,
                 "dialled_fd": connection,
                 "manager_name": told["manager_name"],
-                "turns_fd": None,
+                "signer_fd": None,
                 "credential_fd": None,
                 "credential": joined.credential(WORKER),
                 "policy_fd": None,

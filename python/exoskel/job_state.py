@@ -11,16 +11,15 @@ import resource
 import select
 import shutil
 import signal
-import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from . import __version__, _core, links
+from . import __version__, _core, job_folders, links
 from .errors import LinkError, ProcessEndedError, StartpointError, VersionError
-from .job_placement import host_of
 from .job_processes import Process, Processes, Record, ended, ended_text
 from .job_summary import JobSummary, ProcessSummary
 from .joining import invitation, invitation_file, new_word
@@ -30,7 +29,7 @@ from .peer_text import one_line
 from .start_request import PROCESSES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from .launchers import AgentChannel
 
@@ -43,6 +42,8 @@ AGENT_SECONDS = 60.0
 _END_SECONDS = 10.0
 # How long a link that has lost its connection waits for another one.
 _PATIENCE_SECONDS = 10.0
+# Who waits longer for ends that don't come by themselves is told so.
+_WARNING_SECONDS = 10.0
 # By how much news of an end may come after the end of a link.
 _NEWS_SECONDS = 1.0
 # What a program has open besides.
@@ -66,6 +67,7 @@ class Agent:
     channel: AgentChannel
     binding: links.Binding | None = None
     watcher: threading.Thread | None = None
+    #: Its channel has ended.
     is_lost: bool = False
 
 
@@ -109,15 +111,20 @@ class Group:
     roles: tuple[str, ...] = ("peer",)
     #: Called when one has ended, by a thread that must not wait.
     on_end: Callable[[Record], None] = lambda _: None
+    #: Says why a process waits in vain for a sibling that isn't there; nothing as long as that may come.
+    why_absent: Callable[[], str] = lambda: ""
     #: The process that starts them, if that isn't their agent.
     starter: Record | None = None
     number: int = 0
+    #: By ranks; those in the place of others, too.
     records: list[Record] = field(default_factory=list)
-    is_told: bool = False
 
 
 class JobState:
-    """What a job is made of. It doesn't know the `Job`, which ends it when nobody holds it any more."""
+    """What a job is made of. It doesn't know the `Job`, which ends it when nobody holds it any more.
+
+    The machine decides. Here are the sockets, futures and texts of what it knows by numbers.
+    """
 
     def __init__(
         self,
@@ -132,11 +139,15 @@ class JobState:
         self._is_detached = False
         self._authority = _core.JobAuthority()
         self.job = self._authority.job
+        self._machine = _core.JobMachine(self.job)
         self._changed = threading.Condition()
+        # A thread tells siblings of each other: agents hear the newest last.
+        self._is_telling = False
         self._agents: dict[int, Agent] = {}
         self._records: dict[int, Record] = {}
-        self._next = _CREATOR + 1
-        self._folder = Path(tempfile.mkdtemp(prefix="exoskel-job-"))
+        # How many processes have ended.
+        self._ends = 0
+        self._folder = job_folders.made()
         self._is_over = False
         self._process = os.getpid()
         self._node: links.Node | None = None
@@ -151,6 +162,8 @@ class JobState:
                 if prepare is not None and agent.binding is not None:
                     prepare(agent.host, agent.binding)
             self._is_detached = is_detached
+            if is_detached:
+                self._machine.detach()
         except BaseException:
             self.close()
             raise
@@ -164,7 +177,7 @@ class JobState:
     def _made_node(self) -> links.Node:
         node = links.Node(
             self.own_credential("peer"),
-            listen=[f"unix:{self._folder / 'creator'}", *self._listen],
+            listen=[f"unix:{self._folder / job_folders.CREATOR}", *self._listen],
             live=False,
             patience=self._patience,
         )
@@ -175,6 +188,7 @@ class JobState:
             self.here,
             self.returned,
             self.confined,
+            self.waits,
             self.ended,
         ):
             agents.handler(handler)
@@ -198,8 +212,11 @@ class JobState:
 
     def _launch(self, launcher: Launcher, hosts_min: int | None, deadline: float) -> None:
         for channel in launcher.launch():
-            number, self._next = self._next, self._next + 1
+            number = self._machine.add_agent(channel.host)
             self._agents[number] = Agent(channel.host, number, channel)
+        if self._listen:
+            # Whoever starts agents of this host alone has them do it.
+            job_folders.sweep()
         unreachable: list[Exception] = []
         for agent in _as_they_speak(self._agents.values(), deadline):
             try:
@@ -209,24 +226,32 @@ class JobState:
                 is_late = isinstance(error, TimeoutError)
                 unreachable.append(TimeoutError(f"{error}, {how}") if is_late else error)
                 del self._agents[agent.number]
+                self._machine.remove_agent(agent.number)
         if unreachable and len(self._agents) < (hosts_min or len(self._agents) + 1):
             raise unreachable[0]
         for reason in unreachable:
             _log.warning("%s; the job goes on without this host", reason)
-        with self._changed:
-            self._changed.wait_for(
-                lambda: all(agent.binding is not None for agent in self._agents.values()),
-                max(0.0, deadline - time.monotonic()),
-            )
-        missing = [agent.host for agent in self._agents.values() if agent.binding is None]
-        if missing:
-            raise TimeoutError(f"the agents of {', '.join(missing)} are not there in time")
         for agent in self._agents.values():
             name = f"exoskel-job-{agent.number}"
             agent.watcher = threading.Thread(
                 target=self._watch, args=[agent], name=name, daemon=True
             )
             agent.watcher.start()
+        with self._changed:
+            agents = self._agents.values()
+            self._changed.wait_for(
+                lambda: (
+                    not self._machine.agents_missing() or any(agent.is_lost for agent in agents)
+                ),
+                max(0.0, deadline - time.monotonic()),
+            )
+        missing = [self._agents[number] for number in self._machine.agents_missing()]
+        for agent in missing:
+            if agent.is_lost:
+                raise agent.channel.absence()
+        if missing:
+            names = ", ".join(agent.host for agent in missing)
+            raise TimeoutError(f"the agents of {names} are not there in time")
 
     def _let_in(self, agent: Agent, deadline: float) -> None:
         """Sign the key of an agent, and tell it where we are."""
@@ -234,6 +259,7 @@ class JobState:
         line = _line(agent, deadline)
         # Slurm chooses hosts: who is there knows which.
         agent.host = channel.host
+        self._machine.set_host(agent.number, agent.host)
         if not line:
             raise channel.absence()
         try:
@@ -268,102 +294,116 @@ class JobState:
                 pass
         with self._changed:
             agent.is_lost = True
-            its = [record for record in self._records.values() if record.agent is agent]
-        lost = _LEFT if self._is_detached and self._is_over else _LOST
-        for record in its:
-            self._end(record, None, 0.0, 0, lost)
+            self._changed.notify_all()
+        self._end(lambda: self._machine.agent_lost(agent.number))
 
     def start_joined(self, group: Group, count: int) -> Processes:
         """Start a program on the first host that starts the processes itself."""
-        agent = self._first_agent()
         starting = Group(group.program, group.what, dict(group.told))
-        self._fill(starting, [agent], 1)
+        self._fill(starting, 1, first_host=True)
         [group.starter] = starting.records
-        self._fill(group, [agent], count)
+        self._fill(group, count, first_host=True)
         what = {**group.what, "joined": [record.number for record in group.records]}
         numbers = [group.starter.number]
-        self._ask(agent, "start", group.number, numbers, [0], what, group.told)
+        with self._not_started([*starting.records, *group.records]):
+            self._ask(group.starter.agent, "start", group.number, numbers, [0], what, group.told)
         return Processes(self, group.records)
 
     def invite(self, path: str | os.PathLike[str], told: dict[str, Any]) -> Processes:
         """Let a process in on this job's first host that says what is in a file."""
-        agent = self._first_agent()
         program = "an invited process"
         group = Group(program, {"words": [program]}, {**told, "invited": True})
         with invitation_file(path) as file:
-            self._fill(group, [agent], 1)
-            word = new_word()
             try:
-                place = self._ask(agent, "invite", group.number, group.number, group.told, word)
-                file.write(invitation(place, word))
-                file.flush()
-            except BaseException as error:
+                self._fill(group, 1, first_host=True)
+                word = new_word()
+                with self._not_started(group.records):
+                    agent = group.records[0].agent
+                    place = self._ask(agent, "invite", group.number, group.number, group.told, word)
+                    file.write(invitation(place, word))
+                    file.flush()
+            except BaseException:
                 os.unlink(path)
-                self._end(group.records[0], None, 0.0, 0, str(error))
                 raise
         return Processes(self, group.records)
-
-    def _first_agent(self) -> Agent:
-        agent = next(iter(self._agents.values()))
-        _check_there(agent)
-        return agent
 
     def _ask(self, agent: Agent, *what: Any) -> Any:
         assert agent.binding is not None
         return agent.binding.request(*what).result()
 
-    def _fill(self, group: Group, agents: list[Agent], count: int) -> None:
+    @contextlib.contextmanager
+    def _not_started(self, records: Sequence[Record]) -> Iterator[None]:
+        """Have processes ended whose start fails. An agent to which there is no link any more is given up: they end with it, if they run."""
+        try:
+            yield
+        except LinkError:
+            for agent in {record.agent.number: record.agent for record in records}.values():
+                agent.channel.close(_ABSENT_END_SECONDS)
+            raise
+        except BaseException as error:
+            self._end_unstarted(records, str(error))
+            raise
+
+    def _end_unstarted(self, records: Iterable[Record], why: str) -> None:
+        numbers = [record.number for record in records]
+        self._end(lambda: self._machine.not_started(numbers), dict.fromkeys(numbers, (why, 0.0, 0)))
+
+    def _fill(self, group: Group, count: int, *, first_host: bool = False) -> None:
         """Give a group its processes: neighbours are on one host."""
+        starter = None if group.starter is None else group.starter.number
+        is_function = not group.what["words"]
         with self._changed:
-            if self._next + count > PROCESSES_MAX:
-                raise ValueError(f"got more than {PROCESSES_MAX} processes for one job")
-            group.number = self._next
-            group.told |= {"size": count, "patience": self._patience}
-            for rank in range(count):
-                self._add(group, rank, agents[host_of(rank, count, len(agents))])
+            members = self._machine.fill(count, first_host, starter, is_function)
+            group.number = members[0][0]
+            group.told |= {
+                "size": count,
+                "patience": self._patience,
+                "program": group.program,
+            }
+            group.records += [self._added(group, *member) for member in members]
         self._allow_descriptors()
 
-    def start(self, group: Group, count: int) -> Processes:
-        """Start processes on all hosts, neighbours on one."""
-        agents = list(self._agents.values())
-        for agent in agents:
-            _check_there(agent)
-        self._fill(group, agents, count)
-        for agent in agents:
-            self._have_started(
-                agent, group, [record for record in group.records if record.agent is agent]
+    def start(self, group: Group, count: int, ranks: Collection[int] | None = None) -> Processes:
+        """Start processes on all hosts, neighbours on one. With ``ranks``, only those; `replace` starts others in their places."""
+        self._fill(group, count)
+        records = list(group.records)
+        if ranks is not None:
+            self._end_unstarted(
+                [one for one in records if one.rank not in ranks], "it is not wanted yet"
             )
-        return Processes(self, group.records)
+            records = [one for one in records if one.rank in ranks]
+        waiting = list({record.agent.number: record.agent for record in records}.values())
+        while waiting:
+            agent = waiting.pop(0)
+            try:
+                self._have_started(agent, group, [one for one in records if one.agent is agent])
+            except BaseException as error:
+                # Nobody is asked to start the others.
+                self._end_unstarted([one for one in records if one.agent in waiting], str(error))
+                raise
+        return Processes(self, records)
 
     def replace(self, record: Record) -> bool:
         """Start another process in the place of one that has ended. Return whether there is a host for it."""
         with self._changed:
-            agents = [one for one in self._agents.values() if not one.is_lost]
-            if self._is_over or not agents or self._next >= PROCESSES_MAX:
+            member = self._machine.replace(record.number)
+            if member is None:
                 return False
-            agent = record.agent if record.agent in agents else agents[record.rank % len(agents)]
-            other = self._add(record.group, record.rank, agent)
-        self._have_started(agent, record.group, [other])
+            other = self._added(record.group, *member)
+            record.group.records[other.rank] = other
+        self._have_started(other.agent, other.group, [other])
         return True
 
-    def _add(self, group: Group, rank: int, agent: Agent) -> Record:
-        record = Record(self._next, rank, group, agent, group.program, group.starter)
-        record.is_function = not group.what["words"]
-        self._next += 1
-        self._records[record.number] = record
-        # In the place of one that was there.
-        group.records[rank : rank + 1] = [record]
-        group.is_told = False
+    def _added(self, group: Group, number: int, rank: int, agent: int) -> Record:
+        record = Record(number, rank, group, self._agents[agent], group.program, group.starter)
+        self._records[number] = record
         return record
 
     def _have_started(self, agent: Agent, group: Group, records: list[Record]) -> None:
-        if not records or agent.binding is None:
-            return
         numbers = [record.number for record in records]
         ranks = [record.rank for record in records]
-        agent.binding.request(
-            "start", group.number, numbers, ranks, group.what, group.told
-        ).result()
+        with self._not_started(records):
+            self._ask(agent, "start", group.number, numbers, ranks, group.what, group.told)
 
     def _allow_descriptors(self) -> None:
         """Raise what this process may have open: a session with each process of the job takes two descriptors."""
@@ -380,15 +420,16 @@ class JobState:
         agent = self._agents[_number_of(call)]
         node = self._node
         if agent.binding is None and node is not None:
-            binding = node.bind(_own_startpoint(call, startpoint))
+            agent.binding = node.bind(_own_startpoint(call, startpoint))
             with self._changed:
-                agent.binding = binding
+                self._machine.agent_here(agent.number)
                 self._changed.notify_all()
 
     def sign(self, call: links.Call, numbers: list[int], keys: list[bytes]) -> list[list[bytes]]:
         """Sign the keys of an agent's processes."""
         host = self._agents[_number_of(call)].host
-        records = [self._own_record(call, number) for number in numbers]
+        self._machine.check_own(_number_of(call), numbers)
+        records = [self._records[number] for number in numbers]
         by_roles: dict[tuple[str, ...], list[tuple[int, bytes]]] = {}
         for record, key in zip(records, keys, strict=True):
             by_roles.setdefault(record.group.roles, []).append((record.number, bytes(key)))
@@ -400,8 +441,7 @@ class JobState:
                 ):
                     signed[number].append(one)
         with self._changed:
-            for record in records:
-                record.is_signed = True
+            self._machine.sign(_number_of(call), numbers)
             self._changed.notify_all()
         return [signed[number] for number in numbers]
 
@@ -416,88 +456,108 @@ class JobState:
         joined: list[tuple[int, str]],
     ) -> None:
         """Take in how a process has ended, and what was to join the job by it."""
-        self._end(self._own_record(call, number), code, seconds, memory_bytes, text)
-        for one, how in joined:
-            self._end(self._own_record(call, one), None, 0.0, 0, how)
+        agent = _number_of(call)
+        others = [one for one, _ in joined]
+        said = {
+            number: (text, seconds, memory_bytes),
+            **{one: (how, 0.0, 0) for one, how in joined},
+        }
+        self._end(lambda: self._machine.ended(agent, number, code, others), said)
 
     def here(self, call: links.Call, found: list[tuple[int, str]]) -> None:
         """Take the startpoints of processes."""
-        there = []
+        startpoints = {}
         for number, text in found:
-            record = self._own_record(call, number)
             # What one process says wrongly is not its siblings' fault.
             with contextlib.suppress(StartpointError):
-                startpoint = as_startpoint(text)
-                if startpoint.node == f"{record.agent.host}#{number}.{self.job}":
-                    there.append((record, startpoint.text()))
-        fresh = []
+                startpoints[number] = as_startpoint(text)
+        named = [(number, one.node) for number, one in startpoints.items()]
         with self._changed:
-            for record, text in there:
-                if not record.has_ended and record.startpoint is None:
-                    record.startpoint = text
-                    fresh.append(record)
+            fresh = [self._records[one] for one in self._machine.here(_number_of(call), named)]
+            for record in fresh:
+                record.startpoint = startpoints[record.number].text()
         for record in fresh:
             record.future.set_result(Process(self, record))
-        self._tell_siblings({record.group.number: record.group for record in fresh}.values())
+        self._tell_siblings()
 
     def confined(self, call: links.Call, number: int, held: list[str], places: list[str]) -> None:
         """Take in what holds a process, and where it listens on a network, before it has run anything."""
-        record = self._own_record(call, number)
+        self._machine.check_own(_number_of(call), [number])
+        record = self._records[number]
         record.sandbox, record.places = tuple(map(str, held)), tuple(map(str, places))
+
+    def waits(self, call: links.Call, number: int, rank: int) -> None:
+        """Take in that a process waits for a sibling, and tell it if that is in vain."""
+        self._machine.check_own(_number_of(call), [number])
+        record = self._records[number]
+        why = record.group.why_absent()
+        if why and not record.has_ended and record.agent.binding is not None:
+            record.agent.binding.post("absent", number, rank, why)
 
     def returned(self, call: links.Call, numbers: list[int]) -> None:
         """Take in that the functions of processes have returned."""
-        records = [self._own_record(call, number) for number in numbers]
         with self._changed:
-            for record in records:
-                record.has_returned = True
+            self._machine.returned(_number_of(call), numbers)
             self._changed.notify_all()
 
-    def _own_record(self, call: links.Call, number: int) -> Record:
-        """Return a process of the agent that calls, and of no other one."""
-        record = self._records.get(number)
-        if record is None or record.agent is not self._agents.get(_number_of(call)):
-            raise PermissionError(f"process {number} is not one of {call.peer}")
-        return record
-
-    def _tell_siblings(self, groups: Iterable[Group]) -> None:
-        """Tell processes that were started together of each other, once."""
-        for group in groups:
+    def _tell_siblings(self) -> None:
+        """Tell processes that were started together of each other, as far as that is due."""
+        with self._changed:
+            if self._is_telling:
+                # Who does so sees to this, too.
+                return
+            self._is_telling = True
+        while True:
             with self._changed:
-                is_due = not group.is_told and all(
-                    one.startpoint is not None or one.has_ended for one in group.records
-                )
-                group.is_told |= is_due
-            if is_due:
-                found = [
-                    [one.startpoint, "" if one.startpoint else ended_text(one)]
-                    for one in group.records
-                ]
-                places = [place for one in group.records for place in one.places]
-                for agent in {one.agent.number: one.agent for one in group.records}.values():
-                    if agent.binding is not None and not agent.is_lost and not self._is_over:
-                        agent.binding.post("siblings", group.number, found, places)
+                telling = self._machine.next_telling()
+                if telling is None:
+                    self._is_telling = False
+                    return
+                group, members, agents = telling
+                found = [self._said_of(number, is_there) for number, is_there in members]
+                places = [place for one, _ in members for place in self._records[one].places]
+            for agent in agents:
+                binding = self._agents[agent].binding
+                # The processes of an agent that has gone have gone, too.
+                with contextlib.suppress(LinkError):
+                    if binding is not None:
+                        binding.post("siblings", group, found, places)
+
+    def _said_of(self, number: int, is_there: bool) -> list[str | None]:
+        record = self._records[number]
+        return [record.startpoint, ""] if is_there else [None, ended_text(record)]
 
     def _end(
-        self, record: Record, code: int | None, seconds: float, memory_bytes: int, text: str
+        self,
+        change: Callable[[], list[tuple[int, int | None, str, str]]],
+        said: Mapping[int, tuple[str, float, int]] = MappingProxyType({}),
     ) -> None:
+        """Take in which processes have ended by a change: for each, what it has said last, and its time and memory, if that is known."""
+        bindings = []
         with self._changed:
-            if record.has_ended:
-                return
-            record.has_ended = True
-            record.code, record.seconds, record.memory_bytes = code, seconds, memory_bytes
-            record.stderr = text
-            binding, record.binding = record.binding, None
-            is_pending = record.startpoint is None
+            changed = change()
+            for number, code, reason, _ in changed:
+                record = self._records[number]
+                unsaid = (_LEFT if reason == "left" else _LOST), 0.0, 0
+                text, record.seconds, record.memory_bytes = said.get(number, unsaid)
+                record.stderr, record.code, record.has_ended = text, code, True
+                record.ended_before = self._ends
+                self._ends += 1
+                if record.binding is not None:
+                    bindings.append(record.binding)
+                    record.binding = None
             self._changed.notify_all()
-        if binding is not None:
+        for binding in bindings:
             binding.close()
-        if is_pending and code == 0:
-            record.future.set_result(Process(self, record))
-        elif is_pending:
-            record.future.set_exception(ended(record))
-        self._tell_siblings([record.group])
-        record.group.on_end(record)
+        records = [self._records[number] for number, *_ in changed]
+        for record, (*_, fate) in zip(records, changed, strict=True):
+            if fate == "done":
+                record.future.set_result(Process(self, record))
+            elif fate == "failed":
+                record.future.set_exception(ended(record))
+        self._tell_siblings()
+        for record in records:
+            record.group.on_end(record)
 
     def binding(self, record: Record) -> links.Binding:
         """Return the link to a process."""
@@ -514,39 +574,67 @@ class JobState:
         with self._changed:
             return self._changed.wait_for(lambda: record.has_ended, _NEWS_SECONDS)
 
-    def wait_for_end(self, records: Iterable[Record], timeout: float | None) -> None:
-        """Wait until processes have ended."""
-        records = list(records)
-        records += [one.starter for one in records if one.starter is not None]
+    def wait_for_end(
+        self, records: Sequence[Record], timeout: float | None, *, check: bool = False
+    ) -> None:
+        """Wait until processes have ended; with `check`, raise how the first has ended that has failed."""
+        numbers = [record.number for record in records]
+
+        def first_failed() -> Record | None:
+            failed = [one for one in records if one.has_failed] if check else []
+            return min(failed, key=lambda one: one.ended_before, default=None)
+
+        def is_over() -> bool:
+            return not self._machine.running(numbers) or first_failed() is not None
+
         with self._changed:
-            if not self._changed.wait_for(lambda: all(one.has_ended for one in records), timeout):
-                running = sum(not one.has_ended for one in records)
-                raise TimeoutError(
-                    f"{running} of {len(records)} processes still run after {timeout:g} seconds"
-                )
+            left = timeout
+            if timeout is None or timeout > _WARNING_SECONDS:
+                is_in_time = self._changed.wait_for(is_over, _WARNING_SECONDS)
+                if not is_in_time and (stay := self._staying(records)):
+                    _log.warning("%s%s", self._still_running(numbers), stay)
+                left = None if timeout is None else timeout - _WARNING_SECONDS
+            is_in_time = self._changed.wait_for(is_over, left)
+            if (failed := first_failed()) is not None:
+                raise ended(failed)
+            if not is_in_time:
+                running = self._still_running(numbers)
+                raise TimeoutError(f"{running} after {timeout:g} seconds{self._staying(records)}")
+
+    def _still_running(self, numbers: Sequence[int]) -> str:
+        return f"{self._machine.running(numbers)} of {len(numbers)} processes still run"
+
+    def _staying(self, records: Iterable[Record]) -> str:
+        """Say which of some processes end with the job alone, for who waits for their ends."""
+        count = sum(map(self._has_returned, records))
+        return (
+            f"; {count} have returned, and stay until the job ends: values() waits for what functions return"
+            if count
+            else ""
+        )
 
     def wait_for_return(self, records: Iterable[Record], timeout: float | None) -> None:
         """Wait until the functions of processes have returned."""
-        records = list(records)
+        numbers = [record.number for record in records]
 
         def is_over() -> bool:
-            return all(one.has_returned for one in records) or any(
-                one.has_ended and not one.has_returned for one in records
-            )
+            missing, lost = self._machine.unreturned(numbers)
+            return missing == 0 or lost is not None
 
         with self._changed:
-            if not self._changed.wait_for(is_over, timeout):
-                running = sum(not one.has_returned for one in records)
+            is_in_time = self._changed.wait_for(is_over, timeout)
+            missing, lost = self._machine.unreturned(numbers)
+            if not is_in_time:
                 raise TimeoutError(
-                    f"the function has not returned in {running} of {len(records)} processes within {timeout:g} seconds"
+                    f"the function has not returned in {missing} of {len(numbers)} processes within {timeout:g} seconds"
                 )
-            lost = [one for one in records if not one.has_returned]
-            if lost:
-                lost = [one for one in lost if one.has_ended]
-                raise ended(lost[0])
+            if lost is not None:
+                raise ended(self._records[lost])
 
     def send_signal(self, records: Iterable[Record], number: int) -> None:
         """Send a signal to processes."""
+        if not isinstance(number, int):
+            raise TypeError(f"got the signal {number!r}, expected a number, as signal.SIGTERM is")
         if not 0 < number < signal.NSIG:
             raise ValueError(f"got the signal {number}, expected one from 1 to {signal.NSIG - 1}")
         by_agent: dict[int, list[int]] = {}
@@ -573,10 +661,18 @@ class JobState:
                         record.memory_bytes,
                         record.stderr,
                         record.sandbox,
+                        self._has_returned(record),
+                        record.ended_before,
                     )
                     for record in self._records.values()
                 )
             )
+
+    def _has_returned(self, record: Record) -> bool:
+        if record.group.what["words"] or record.has_ended:
+            return False
+        missing, _ = self._machine.unreturned([record.number])
+        return bool(missing == 0)
 
     def described(self) -> str:
         """Say how the job stands."""
@@ -593,18 +689,18 @@ class JobState:
             return
         with self._changed:
             self._is_over = True
+            there = [self._agents[number] for number in self._machine.finish()]
             self._changed.notify_all()
         if self._is_detached:
             self._leave()
             return
-        for agent in self._agents.values():
+        for agent in there:
             # One that has gone has taken its processes with it.
             with contextlib.suppress(LinkError):
-                if agent.binding is not None and not agent.is_lost:
+                if agent.binding is not None:
                     # It ends sooner than it says so.
                     agent.binding.request("end")
-        with self._changed:
-            its = [one for one in self._records.values() if not one.agent.is_lost]
+        its = [self._records[number] for number in self._machine.awaited()]
         # At the interpreter's end nobody hears of ends any more: the channels' ends must do.
         if threading.main_thread().is_alive():
             with contextlib.suppress(TimeoutError):
@@ -618,14 +714,7 @@ class JobState:
     def _leave(self) -> None:
         """Let what runs go on, once all processes that run a function are signed: nobody does that later."""
         with self._changed:
-            is_signed = self._changed.wait_for(
-                lambda: all(
-                    one.is_signed or one.has_ended
-                    for one in self._records.values()
-                    if one.is_function
-                ),
-                AGENT_SECONDS,
-            )
+            is_signed = self._changed.wait_for(lambda: self._machine.is_signed, AGENT_SECONDS)
         if not is_signed:
             _log.warning("not all processes had begun when their job's creator left: those end")
         for agent in self._agents.values():
@@ -636,18 +725,18 @@ class JobState:
         self._forget()
 
     def _forget(self) -> None:
-        for record in list(self._records.values()):
-            self._end(record, None, 0.0, 0, _LOST)
+        self._end(self._machine.forget)
         if self._node is not None:
-            # What was posted to processes that have ended is nobody's.
-            with contextlib.suppress(LinkError):
-                self._node.close()
+            _close_untold(self._node)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _check_there(agent: Agent) -> None:
-    if agent.is_lost:
-        raise ProcessEndedError(f"what starts processes on {agent.host} has ended")
+def _close_untold(node: links.Node) -> None:
+    """Close a node. What was posted to processes that have ended is nobody's, so the log has nothing of it."""
+    found: Any = node._finalizer.detach()
+    if found is not None:
+        _, close, arguments, _ = found
+        close(*arguments, is_told=False)
 
 
 def _number_of(call: links.Call) -> int:

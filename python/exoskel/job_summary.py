@@ -8,6 +8,8 @@ __all__ = ["JobSummary", "ProcessSummary"]
 
 # So many processes are named.
 _NAMED_MAX = 8
+# And so much of what each has said last is shown.
+_LINES_MAX = 10
 
 
 @dataclass(frozen=True)
@@ -30,12 +32,21 @@ class ProcessSummary:
     stderr: str
     #: What holds it, as it has found when it was confined; nothing without a sandbox.
     sandbox: tuple[str, ...] = ()
+    #: Whether it runs a function, and that has returned.
+    has_returned: bool = False
+    #: How many processes of the job had ended before it did; 0 while it runs.
+    ended_before: int = 0
+
+    @property
+    def is_of_another(self) -> bool:
+        """Whether its exit code is that of what has started it, which alone knows its own."""
+        return self.exit_code is not None and self.memory_bytes == 0
 
     @property
     def state(self) -> str:
         """How it stands, for people."""
         if not self.has_ended:
-            return "runs"
+            return "returned" if self.has_returned else "runs"
         return "none" if self.exit_code is None else str(self.exit_code)
 
 
@@ -55,8 +66,9 @@ class JobSummary:
                 one.host,
                 one.program,
                 one.state,
-                f"{one.seconds:.2f}" if one.has_ended else "-",
-                f"{one.memory_bytes / 2**20:.1f}" if one.has_ended else "-",
+                # What only another process knows has none of both.
+                f"{one.seconds:.2f}" if one.memory_bytes else "-",
+                f"{one.memory_bytes / 2**20:.1f}" if one.memory_bytes else "-",
             )
             for one in self.processes
         ]
@@ -70,9 +82,20 @@ class JobSummary:
             if one.sandbox:
                 held.setdefault(one.sandbox, []).append(str(one.number))
         lines += [f"held to {', '.join(what)}: {_some(who)}" for what, who in held.items()]
-        for one in self.processes:
-            if one.has_ended and one.exit_code != 0 and one.stderr:
-                lines += [f"process {one.number}:", *one.stderr.splitlines()[-10:]]
+        failed = [one for one in self.processes if one.has_ended and one.exit_code != 0]
+        # The first to fail is most often why others did. Those whose exit code is another's have nothing to say of it.
+        said = [one for one in failed if one.stderr]
+        said.sort(key=lambda one: (one.is_of_another, one.ended_before))
+        shown: dict[str, list[ProcessSummary]] = {}
+        for one in said:
+            text = "\n".join(one.stderr.strip("\n").splitlines()[-_LINES_MAX:])
+            shown.setdefault(text, []).append(one)
+        for text, who in list(shown.items())[:_NAMED_MAX]:
+            rank = f" (rank {who[0].rank})" if len(who) == 1 else ""
+            numbers = [str(number) for number in sorted(one.number for one in who)]
+            lines += [f"{_some(numbers)}{rank}:", text]
+        if len(shown) > _NAMED_MAX:
+            lines.append(f"{len(shown) - _NAMED_MAX} more have said something else at their end")
         return "\n".join(lines)
 
 

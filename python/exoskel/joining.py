@@ -15,10 +15,12 @@ import selectors
 import socket
 import stat
 import struct
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from .errors import LinkError
+from .peer_text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,6 +48,8 @@ _WAITING_MAX = 1024
 # Parents of parents that are looked at.
 _ANCESTORS_MAX = 64
 _INVITATION_BYTES_MAX = 4096
+# Reasons that are told of those who were not let in.
+_REFUSALS_MAX = 3
 
 
 class Arrived(Protocol):
@@ -69,8 +73,11 @@ class Door:
         self.word: str | None = None
         # The program that starts them, when it is known.
         self.starter: int | None = None
+        self.size = len(numbers)
         self.free = dict(enumerate(numbers))
         self.inside: list[int] = []
+        # Why others were not let in.
+        self.refusals: deque[str] = deque(maxlen=_REFUSALS_MAX)
         # Who has come before it was known what to descend from.
         self.early: list[tuple[_Word, dict[str, Any]]] = []
         self.guests: dict[socket.socket, int] = {}
@@ -93,12 +100,20 @@ class Door:
                 f"process {process} does not descend from process {self.starter}, whose ranks join here"
             )
         if not self.free:
-            raise PermissionError("all that were announced have joined already")
+            raise PermissionError(
+                f"as many have joined as joined={self.size} at Job.start announces"
+                if self.word is None
+                else "another process has used this invitation"
+            )
         rank = said.get("rank")
         if rank is None:
             rank = min(self.free)
         if rank not in self.free:
-            raise PermissionError(f"rank {rank} has joined already, or was not announced")
+            if rank in range(self.size):
+                raise PermissionError(f"another process has joined as rank {rank}")
+            raise PermissionError(
+                f"it has rank {rank}, and joined={self.size} at Job.start announces ranks up to {self.size - 1}: give the number of ranks that are started"
+            )
         number = self.free.pop(rank)
         self.inside.append(number)
         return number, rank
@@ -128,11 +143,11 @@ class Joining:
                 self._decide(door, word, said)
             door.early.clear()
 
-    def close(self, name: int) -> tuple[list[int], list[int]]:
-        """Close a door, if there is one. Return the numbers of those that have come in, and of those that have not."""
+    def close(self, name: int) -> tuple[list[int], list[int], str]:
+        """Close a door, if there is one. Return the numbers of those that have come in and of those that have not, and why they haven't."""
         door = self._doors.pop(name, None)
         if door is None:
-            return [], []
+            return [], [], ""
         for guest in list(door.guests):
             self._forget(door, guest)
             guest.close()
@@ -140,7 +155,12 @@ class Joining:
         door.listener.close()
         with contextlib.suppress(FileNotFoundError):
             door.path.unlink()
-        return door.inside, list(door.free.values())
+        absent = list(door.free.values())
+        came, expected = len(door.inside), len(door.inside) + len(absent)
+        why = f"it has never joined, as {came} of {expected} have, by exoskel.links.init()"
+        for reason in dict.fromkeys(door.refusals):
+            why += f"; one was refused: {reason}"
+        return door.inside, absent, why
 
     def close_all(self) -> list[int]:
         """Let nobody in any more. Return the numbers of those that have not come."""
@@ -193,6 +213,7 @@ class Joining:
         self._arrived(number, rank, door, guest, pidfd)
 
     def _refuse(self, door: Door, word: _Word, reason: str) -> None:
+        door.refusals.append(one_line(reason))
         self._forget(door, word.guest)
         with contextlib.suppress(OSError):
             word.guest.send(_framed({"refused": reason}))

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import heapq
 import logging
 import os
-import pickle
-import sys
 import threading
-import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from . import _core, job_contents
 from .agents_launcher import proven
 from .errors import ExoskelError, LinkError, NoWorkerError
 from .hosts import parse_address_alone
+from .job_placement import host_of
 from .job_processes import ended
 from .job_state import Group, JobState
 from .link_places import reached_by
@@ -24,21 +22,16 @@ from .options import PROOFS, of_children
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from . import _core
     from .job_processes import Record
     from .launchers import Launcher
 
 __all__ = ["LaunchedSlots"]
 
 _log = logging.getLogger("exoskel")
-# A slot that ends sooner than this after its start waits before another one is started, longer each time.
-_HEALTHY_SECONDS = 2.0
-_WAIT_SECONDS_MIN = 0.2
-_WAIT_SECONDS_MAX = 5.0
 # Slots that ended without having served are told of, the last ones.
 _FAILURES_MAX = 20
-# How often each of them may do so at the start, before nobody waits any more.
-_STARTS_MAX = 2
+# Where the number of slots may change, it is looked at this often.
+_LOOK_SECONDS = 0.1
 
 
 def launcher_of(options: Mapping[str, Any]) -> Launcher:
@@ -70,14 +63,18 @@ def launcher_of(options: Mapping[str, Any]) -> Launcher:
 
 
 class LaunchedSlots:
-    """A job whose processes are a manager's slots. Those that end are replaced.
+    """A job whose processes are a manager's slots. Those that end are replaced, as long as the manager wants as many.
+
+    There is a place for each slot that the manager may want, spread over the hosts; those that it doesn't want are vacant.
 
     Parameters
     ----------
     launcher : Launcher
         Brings them to hosts.
     slots : int
-        How many.
+        How many at first.
+    slots_max : int
+        How many at most.
     timeout : float
         How many seconds the hosts' agents may take to be there.
 
@@ -87,8 +84,11 @@ class LaunchedSlots:
         If there can't be any.
     """
 
-    def __init__(self, launcher: Launcher, slots: int, timeout: float) -> None:
+    def __init__(self, launcher: Launcher, slots: int, slots_max: int, timeout: float) -> None:
         self._slots = slots
+        self._slots_max = slots_max
+        # The last processes of vacant places, by ranks.
+        self._vacant: dict[int, Record | None] = {}
         self._launcher = launcher
         try:
             self._state = JobState(launcher, None, timeout)
@@ -97,11 +97,9 @@ class LaunchedSlots:
             raise NoWorkerError(f"no worker can be had: {error}", attempts=attempts) from error
         self._changed = threading.Condition()
         self._ended: deque[Record] = deque()
-        self._begun: dict[int, float] = {}
-        self._waits: dict[int, float] = {}
         self._is_over = False
-        # How often slots of each rank have ended soon, one after the other.
-        self._failed: dict[int, int] = {}
+        # When others take the places of slots that have ended.
+        self._replacements = _core.Replacements(slots_max)
         self._core: _core.Manager | None = None
         #: Why slots have ended that nobody had told to.
         self.failures: deque[ExoskelError] = deque(maxlen=_FAILURES_MAX)
@@ -140,7 +138,6 @@ class LaunchedSlots:
             "hosts": self._state.hosts,
             "options": of_children(options),
         }
-        contents = pickle.dumps((sys.prefix, sys.path, True, pickle.dumps(told)))
         sandbox = options["sandbox"]
         # A sandbox has its own.
         directory = os.getcwd() if sandbox is None else None
@@ -154,20 +151,39 @@ class LaunchedSlots:
                 "sandbox": None if sandbox is None else sandbox.told(),
                 "manager": written,
             },
-            {"contents": contents, "threads": 1},
+            {
+                "contents": job_contents.of_slot(told),
+                "threads": options["handler_threads"],
+                "tells_absence": True,
+            },
             ("peer", "worker"),
             self._on_end,
+            why_absent=self._why_absent,
         )
-        now = time.monotonic()
-        self._begun = dict.fromkeys(range(self._slots), now)
-        self._state.start(group, self._slots)
+        self._replacements = _core.Replacements(self._slots_max)
+        # Neighbours are on one host: at equal distances, they are on as many hosts as there are.
+        ranks = {number * self._slots_max // self._slots for number in range(self._slots)}
+        for rank in set(range(self._slots_max)) - ranks:
+            self._vacant[rank] = None
+            self._replacements.vacate(rank)
+        self._state.start(group, self._slots_max, ranks)
         self._watcher.start()
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether slots end again and again as soon as they are started."""
-        failed = self._failed.copy()
-        return len(failed) == self._slots and min(failed.values()) >= _STARTS_MAX
+        """Whether slots end again and again as soon as they are started, or have no host any more."""
+        return self._replacements.is_hopeless
+
+    def _why_absent(self) -> str:
+        """Say why a task waits in vain for a sibling that is not there; nothing if the sibling may still come."""
+        row = None if self._core is None else self._core.status()
+        if row is None:
+            return ""
+        ready, busy = row["slots_ready"], row["slots_busy"]
+        is_waiting = any(waiting for waiting, *_ in row["streams"])
+        if is_waiting or busy >= ready or ready < row["slots_wanted"]:
+            return ""
+        return f"{ready - busy} of {ready} slots have no task, and no item waits for one: tasks that wait for each other need as many items as slots"
 
     def close(self) -> None:
         """End the job."""
@@ -185,44 +201,67 @@ class LaunchedSlots:
 
     def _watch(self) -> None:
         """Start a slot in the place of each one that ends, later if it has ended soon."""
-        due: list[tuple[float, int, Record]] = []
+        due: dict[int, Record] = {}
         while True:
             with self._changed:
-                now = time.monotonic()
-                left = max(0.0, due[0][0] - now) if due else None
+                left = self._replacements.next_timeout()
+                if self._slots_max > self._slots:
+                    left = min(_LOOK_SECONDS, _LOOK_SECONDS if left is None else left)
                 if not self._is_over and not self._ended and left != 0.0:
                     self._changed.wait(left)
                 if self._is_over:
                     return
                 while self._ended:
                     record = self._ended.popleft()
-                    heapq.heappush(due, (self._due(record), record.number, record))
+                    if record.rank in self._vacant:
+                        self._vacant[record.rank] = record
+                        continue
+                    self._note(record)
+                    if self._slots_max - len(self._vacant) > self._wanted:
+                        self._vacant[record.rank] = record
+                        self._replacements.vacate(record.rank)
+                        continue
+                    due[record.number] = record
+                    self._replacements.ended(record.number, record.rank)
+            while (number := self._replacements.next_due()) is not None:
+                record = due.pop(number)
+                # A host that goes at this moment is noticed by the end of what was to be started there.
+                with contextlib.suppress(LinkError):
+                    if not self._state.replace(record):
+                        self._replacements.no_host(record.rank)
+            self._fill_vacant()
             if self.is_hopeless:
                 # Nobody comes any more: the manager's runs end.
                 if self._core is not None:
                     self._core.expect_nobody()
                 return
-            while due and due[0][0] <= time.monotonic():
-                _, _, record = heapq.heappop(due)
-                self._begun[record.rank] = time.monotonic()
-                # A host that goes at this moment is noticed by the end of what was to be started there.
-                with contextlib.suppress(LinkError):
-                    self._state.replace(record)
 
-    def _due(self, record: Record) -> float:
-        """Return when a slot is to be replaced."""
-        now = time.monotonic()
+    @property
+    def _wanted(self) -> int:
+        """How many slots the manager wants."""
+        return self._slots if self._core is None else min(self._core.wanted, self._slots_max)
+
+    def _fill_vacant(self) -> None:
+        """Start as many slots as the manager wants more, each on the host that has the fewest."""
+        for _ in range(self._wanted - (self._slots_max - len(self._vacant))):
+            known = {rank: record for rank, record in self._vacant.items() if record is not None}
+            if not known:
+                return
+            used = [0] * max(1, self._state.hosts)
+            for rank in set(range(self._slots_max)) - self._vacant.keys():
+                used[host_of(rank, self._slots_max, len(used))] += 1
+            rank = min(known, key=lambda rank: used[host_of(rank, self._slots_max, len(used))])
+            del self._vacant[rank]
+            self._replacements.occupy(rank)
+            with contextlib.suppress(LinkError):
+                if not self._state.replace(known[rank]):
+                    self._replacements.no_host(rank)
+
+    def _note(self, record: Record) -> None:
+        """Keep why a slot has ended that nobody had told to."""
         if record.code != 0:
             failure = ended(record)
             self.failures.append(failure)
             if record.code is not None and record.code < 0:
                 # The manager knows only that the connection has ended.
                 _log.warning("%s; another slot takes its place", failure)
-        if now - self._begun[record.rank] >= _HEALTHY_SECONDS:
-            self._waits.pop(record.rank, None)
-            self._failed.pop(record.rank, None)
-            return now
-        self._failed[record.rank] = self._failed.get(record.rank, 0) + 1
-        wait = self._waits.get(record.rank, 0.0)
-        self._waits[record.rank] = min(max(2 * wait, _WAIT_SECONDS_MIN), _WAIT_SECONDS_MAX)
-        return now + self._waits[record.rank]

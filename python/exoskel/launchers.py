@@ -6,7 +6,6 @@ import contextlib
 import copy
 import os
 import re
-import shlex
 import signal
 import socket
 import subprocess
@@ -15,13 +14,15 @@ import threading
 from typing import TYPE_CHECKING, Protocol
 
 from .errors import ProcessEndedError
+from .job_output import LinePrinter
 from .peer_text import one_line
+from .ssh_commands import SSH, hint_of, python_words
 
 if TYPE_CHECKING:
     import io
     from collections.abc import Sequence
 
-__all__ = ["AgentChannel", "Launcher", "Local", "Ssh", "host_name", "own_host", "print_said"]
+__all__ = ["AgentChannel", "Launcher", "Local", "Ssh", "host_name", "own_host"]
 
 # How long an agent may take to end what it has started.
 END_SECONDS = 10.0
@@ -91,7 +92,7 @@ class Ssh:
     hosts : sequence of str
         As ``ssh`` knows them: ``lab1``, ``user@lab1``, or a name of its configuration.
     python : str
-        The Python there, which has the same version of Exoskel.
+        The Python there, which has the same version of Exoskel; ``~/`` before it stands for the home there.
     command : sequence of str
         What comes before the host's name.
     """
@@ -104,7 +105,7 @@ class Ssh:
         hosts: Sequence[str],
         *,
         python: str = "python3",
-        command: Sequence[str] = ("ssh", "-o", "BatchMode=yes"),
+        command: Sequence[str] = SSH,
     ) -> None:
         if isinstance(hosts, str) or not hosts:
             raise TypeError(
@@ -113,18 +114,23 @@ class Ssh:
         for host in hosts:
             if not isinstance(host, str) or not host or host.startswith("-"):
                 raise ValueError(f"got the host {host!r}, expected a name as ssh takes it")
+        if isinstance(command, str):
+            raise TypeError(
+                f'got command={command!r}, expected a list of words, as in ["ssh", "-p", "2222"]'
+            )
         self._hosts = list(hosts)
         self._python = python
         self._command = list(command)
 
     def launch(self) -> Sequence[AgentChannel]:
         """Start the agents, all at once."""
-        words = shlex.join([self._python, "-m", "exoskel.agent", *self._more, "--stdio"])
+        options = ["-m", "exoskel.agent", *self._more, "--stdio"]
+        words = python_words(self._python, options)
         started: list[_StartedAgent] = []
         try:
             for host in self._hosts:
                 command = [*self._command, host, words]
-                started.append(_StartedAgent(host_name(host), command, is_here=False))
+                started.append(_SshAgent(host_name(host), command, self._python))
         except BaseException:
             for agent in started:
                 agent.close()
@@ -153,6 +159,7 @@ class _StartedAgent:
         self.host = host
         self._said = b""
         self._has_left = False
+        self._is_alone = is_here
         ours, theirs = socket.socketpair()
         with theirs:
             number = theirs.fileno()
@@ -183,8 +190,12 @@ class _StartedAgent:
         return ""
 
     def absence(self) -> ProcessEndedError:
-        text = f"the agent of {self.host} has ended before it was there, {self.close()}"
+        code, last = self._ended(END_SECONDS)
+        text = f"the agent of {self.host} has ended before it was there, {_how(code, last)}{self._hint(code, last)}"
         return ProcessEndedError(text, host=self.host)
+
+    def _hint(self, _code: int, _last: str) -> str:
+        return ""
 
     def leave(self) -> None:
         # Who reads it sees its end. Who reads what it says waits for it, if this program goes on so long.
@@ -195,6 +206,10 @@ class _StartedAgent:
         self._socket.close()
 
     def close(self, patience: float = END_SECONDS) -> str:
+        return _how(*self._ended(patience))
+
+    def _ended(self, patience: float) -> tuple[int, str]:
+        """End it, and return its exit code and what was said last."""
         # Who reads it sees its end.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -209,25 +224,34 @@ class _StartedAgent:
         self.file.close()
         self._socket.close()
         lines = self._said.decode(errors="replace").strip().splitlines()
-        last = lines[-1] if lines else "it has said nothing"
-        return f"exit code {code}: {one_line(last)}"
+        return code, lines[-1] if lines else "it has said nothing"
 
     def _read(self) -> None:
         """Hand on what the agent and its processes say, and keep the end of it."""
         assert self._process.stderr is not None
+        printer = LinePrinter(is_alone=self._is_alone)
         with self._process.stderr as said:
             while part := os.read(said.fileno(), _READ_BYTES):
                 self._said = (self._said + part)[-_SAID_BYTES_MAX:]
-                print_said(part)
+                printer.take(part)
+        printer.finish()
         if self._has_left:
             self._process.wait()
 
 
-def print_said(part: bytes) -> None:
-    """Print what an agent and its processes have said, where this program's errors go."""
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(part.decode(errors="replace"))
-        sys.stderr.flush()
+class _SshAgent(_StartedAgent):
+    """An agent that `ssh` has started."""
+
+    def __init__(self, host: str, words: Sequence[str], python: str) -> None:
+        self._python = python
+        super().__init__(host, words, is_here=False)
+
+    def _hint(self, code: int, last: str) -> str:
+        return hint_of(code, last, self._python, "Ssh(python=)")
+
+
+def _how(code: int, last: str) -> str:
+    return f"exit code {code}: {one_line(last)}"
 
 
 def host_name(place: str) -> str:

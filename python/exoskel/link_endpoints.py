@@ -13,6 +13,7 @@ from . import _core
 from .errors import LinkError
 from .link_arguments import NOT_SAID, as_startpoint, checked_flag, checked_name, restrictions
 from .link_failures import failure_of, traceback_of
+from .link_inboxes import NODE_IS_CLOSED, Inbox
 from .link_own_calls import OwnWaits
 from .link_regions import offer as offer_region
 from .link_streams import Stream
@@ -24,12 +25,11 @@ if TYPE_CHECKING:
 
     from ._core import Startpoint
     from .link_regions import OfferedRegion
+    from .links import Node
 
 _log = logging.getLogger("exoskel.links")
 _Handler = TypeVar("_Handler", bound="Callable[..., Any]")
 Protection = Literal["plain", "integrity", "encrypted"]
-# As the core says it too.
-NODE_IS_CLOSED = "this node is closed"
 # The name of each function that has none.
 _LAMBDA = "<lambda>"
 # What is told of a keyword's name that is none.
@@ -75,6 +75,8 @@ class HandlerThreads:
         self._handlers: dict[str, tuple[Callable[..., Any], bool]] = {}
         self._stream_handlers: dict[str, Callable[[Stream], Any]] = {}
         self._stream_threads: set[threading.Thread] = set()
+        self._lock = threading.Lock()
+        self._inboxes: dict[str, _core.LinkInbox] = {}
         self._ending = threading.Event()
         #: Whether a handler may be given again, and takes the place of the one before.
         self.replaces = False
@@ -108,6 +110,16 @@ class HandlerThreads:
             thread = threading.Thread(target=self._accept, name=f"exoskel-{self.name}-streams")
             self._threads.append(thread)
             thread.start()
+
+    def inbox(self, name: str, owner: Node) -> Inbox:
+        """Return an inbox, which holds its owner."""
+        self.check_open()
+        with self._lock:
+            inbox = self._inboxes.get(name)
+            if inbox is None:
+                inbox = self._inboxes[name] = _core.LinkInbox.offer(self._node, self.name, name)
+        drive = None if owner._driver is None else owner._driver.progress
+        return Inbox(inbox, name, drive, owner)
 
     def start(self) -> None:
         """Start to handle calls."""
@@ -213,7 +225,7 @@ class HandlerThreads:
 class Endpoint:
     """A receiving end with named handlers. It holds its node: that goes on as long as somebody has the endpoint."""
 
-    def __init__(self, node: _core.LinkNode, threads: HandlerThreads, owner: object) -> None:
+    def __init__(self, node: _core.LinkNode, threads: HandlerThreads, owner: Node) -> None:
         self.name = threads.name
         self._node = node
         self._threads = threads
@@ -248,6 +260,30 @@ class Endpoint:
         """
         self._threads.add_stream(function)
         return function
+
+    def inbox(self, name: str) -> Inbox:
+        """Return the inbox of this name. Links that are opened from now on can post to it.
+
+        What others post to it, as ``post(NAME, value)``, waits there until a thread takes it, by `Inbox.get`. No handler runs, so nothing
+        comes faster to a program that waits for it. Who makes a request instead has the answer None when the value is taken.
+
+        Parameters
+        ----------
+        name : str
+            Its name. An endpoint has one inbox of a name: who asks for it again gets the same one, with what waits in it.
+
+        Returns
+        -------
+        Inbox
+            Its ``get()`` takes what has come first.
+
+        Raises
+        ------
+        ValueError
+            If the endpoint has something else of this name.
+        """
+        checked_name("inbox", name)
+        return self._threads.inbox(name, self._owner)
 
     def region(self, name: str, array: Any, *, writable: bool = False) -> OfferedRegion:
         """Let others read an array in place, and write to it. Links that are opened from now on can use it.

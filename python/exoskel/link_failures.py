@@ -78,9 +78,9 @@ def traceback_of(error: BaseException) -> str:
     """
     try:
         told = traceback.TracebackException.from_exception(error)
-        return "\n".join(_lines(told, 0)) + "\n"
+        return "\n".join(_lines(told, 0)).rstrip("\n")
     except BaseException as fault:
-        return f"{type(error).__name__}: its text can't be made: {type(fault).__name__}\n"
+        return f"{type(error).__name__}: its text can't be made: {type(fault).__name__}"
 
 
 def _lines(told: traceback.TracebackException, depth: int) -> Iterator[str]:

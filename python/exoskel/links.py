@@ -31,10 +31,11 @@ from .link_arguments import (
     restrictions,
     several,
 )
-from .link_endpoints import NODE_IS_CLOSED, Call, Endpoint, HandlerThreads
+from .link_endpoints import Call, Endpoint, HandlerThreads
 from .link_endpoints import Protection as Protection
 from .link_failures import WarningLog, log_warnings, with_reason
 from .link_groups import Group, GroupError, GroupReply
+from .link_inboxes import NODE_IS_CLOSED, Inbox
 from .link_own_calls import waits_for
 from .link_places import BoundBefore, Command, commands, dialled, listening, reached_by
 from .link_regions import OfferedRegion, Region
@@ -60,6 +61,7 @@ __all__ = [
     "GroupError",
     "GroupReply",
     "HandlerError",
+    "Inbox",
     "Node",
     "OfferedRegion",
     "Region",
@@ -966,6 +968,7 @@ def _close(
     awaited: AwaitedReplies,
     closed: threading.Event,
     log: WarningLog | None,
+    is_told: bool = True,
 ) -> list[str]:
     """End a node, and say what it could not deliver."""
     if node.is_inherited():
@@ -992,6 +995,6 @@ def _close(
     awaited.end()
     for handlers in endpoints.values():
         handlers.end()
-    for line in lost:
+    for line in lost if is_told else ():
         _log.warning("%s", line)
     return lost

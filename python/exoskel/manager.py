@@ -6,14 +6,15 @@ import importlib
 import os
 import pickle
 import sys
-import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from . import _core, inner_threads
-from .errors import ExoskelError, InitializerError, NoWorkerError, ProgramError
+from .contracts import SLOTS_MAX, Contract, counts_items, terms
+from .cores import usable_cores
+from .errors import InitializerError, JournalError, NoWorkerError, ProgramError
 from .function_state import is_same, state_of
 from .options import (
     PROOFS,
@@ -24,10 +25,15 @@ from .options import (
     of_items,
     some_checked,
 )
-from .skeletons import ParDegree, Skeleton, flatten, skeleton_of
+from .plans import plan_of
+from .skeletons import Skeleton, flatten, skeleton_of
 
 if TYPE_CHECKING:
+    from .history import History
     from .launched_slots import LaunchedSlots
+    from .runs import Closable, RunSummary
+    from .sinks import Sink
+    from .sources import Source
     from .status import Status
     from .summary import Summary
 
@@ -42,10 +48,12 @@ class Start:
 running: "weakref.WeakSet[_core.Manager | Start]" = weakref.WeakSet()
 # So many reasons are told why there is no worker.
 REASONS_MAX = 20
+# Whether children are forked by a zygote. Tests and measurements may have them start by themselves, as where that can't be.
+forks = True
+# How the one outcome of a reduction is wanted.
+_PLAINLY = {"as_completed": False, "indices": False, "return_errors": False}
 # Those whose slots are processes of a job.
 _launched: "dict[_core.Manager, LaunchedSlots]" = {}
-# Between two looks at whether such slots can come at all.
-_LOOK_SECONDS = 0.25
 
 
 @documented(ManagerOptions)
@@ -58,8 +66,8 @@ class Manager:
     ----------
     program : Skeleton or callable
         What happens to each item. A function alone means ``Farm(function)``: it runs on every free slot.
-    contract : ParDegree
-        How many slots to use.
+    contract : Contract
+        How many slots to use: `ParDegree`, `Throughput`, `Deadline` and `Cost`, joined with ``&``.
     {options}
 
     Raises
@@ -81,18 +89,19 @@ class Manager:
 
     def __init__(
         self,
-        program: Skeleton | Callable[[Any], Any],
-        contract: ParDegree,
+        program: Skeleton[Any, Any] | Callable[[Any], Any],
+        contract: Contract,
         **options: Unpack[ManagerOptions],
     ) -> None:
-        if not isinstance(contract, ParDegree):
+        if not isinstance(contract, Contract):
             raise TypeError(
                 f"got {contract!r} as contract, expected a ParDegree such as ParDegree(4)"
             )
-        self._shown = repr(skeleton_of(program))
-        self._wanted = contract.slots
-        # They are kept as they are: what they refer to may be shared, and lives as long as somebody has it.
-        self._structure, self._functions = flatten(program)
+        skeleton = skeleton_of(program)
+        self._shown = repr(skeleton)
+        # Functions are kept as they are: what they refer to may be shared, and lives as long as somebody has it.
+        self._plan = plan_of(skeleton)
+        self._functions = self._plan.functions
         told = checked(ManagerOptions, "Manager", options)
         self._states = [state_of(function) for function in self._functions]
         with starting():
@@ -101,10 +110,12 @@ class Manager:
             self._rules = of_items(told)
             classes = self._rules["retries_on"]
             travelling = [*self._pickles, *([] if classes is None else [classes])]
-            self._core = start(contract.slots, travelling, told)
+            self._core = start(contract, travelling, told)
+        self._counts_items = counts_items(contract)
         self._options = told
         self._closed = False
         self._summary: Summary | None = None
+        self._history: History | None = None
         self._finalizer = weakref.finalize(self, shut_down, self._core)
         try:
             wait_for_slots(self._core, told)
@@ -114,11 +125,11 @@ class Manager:
 
     def map(
         self,
-        items: Iterable[Any],
+        items: "Source | Iterable[Any]",
         *,
         as_completed: bool = False,
         indices: bool = False,
-        progress: bool = False,
+        progress: bool | None = None,
         errors: Literal["raise", "return"] = "raise",
         timeout: float | None = None,
         retries_on: type[Exception] | tuple[type[Exception], ...] | None = None,
@@ -130,14 +141,15 @@ class Manager:
 
         Parameters
         ----------
-        items : iterable
-            The items. Each is pickled by itself.
+        items : iterable or Source
+            The items, or a source such as ``Files``. Each is pickled by itself. Where the program reduces, a range, a sequence or an array is cut into slices
+            instead.
         as_completed : bool
             Return results as they arrive, instead of in the order of the items.
         indices : bool
             Return pairs: the index of an item, from 0, and its result.
-        progress : bool
-            Show a progress bar on standard error.
+        progress : bool, optional
+            Show a progress bar on standard error. If not given, it is shown on a terminal, once the stream has run for a second.
         errors : {"raise", "return"}
             ``"raise"``: the exception of a function is raised here and ends the stream. ``"return"``: it is returned in the place
             of the result, and the stream goes on. A note of the exception names the item.
@@ -149,7 +161,7 @@ class Manager:
         Returns
         -------
         iterator
-            The results. Its ``close()`` ends the stream early.
+            The results. Its ``close()`` ends the stream early. A program that reduces has one result.
 
         Raises
         ------
@@ -161,7 +173,6 @@ class Manager:
             What a function raises, or what pickling an item raises. What the iterable raises comes after the results of all items
             before it.
         """
-        self._check_open()
         if errors not in ("raise", "return"):
             raise ValueError(f'got errors={errors!r}, expected "raise" or "return"')
         outcomes = {
@@ -170,18 +181,135 @@ class Manager:
             "return_errors": errors == "return",
         }
         own = {"timeout": timeout, "retries_on": retries_on}
+        given: Iterable[Any] = _iterable_of(items)
+        reduces = self._plan.reduction is not None
+        stream = self._stream(given, outcomes, own, progress=progress if reduces else False)
+        if progress is False or reduces:
+            return stream
+        from .progress import StreamBar, is_terminal, track
+
+        total = None if self._plan.gives_many else _length(given)
+        if progress:
+            return track(stream, total)
+        # What the engine counts by itself costs the items nothing.
+        show = getattr(stream, "show", None)
+        if show is not None and is_terminal():
+            show(StreamBar(total))
+        return stream
+
+    def run(
+        self,
+        source: "Source | Iterable[Any] | AsyncIterable[Any]",
+        sink: "Sink",
+        *,
+        journal: str | os.PathLike[str] | None = None,
+        errors: Literal["raise", "skip"] = "raise",
+        progress: bool | None = None,
+        timeout: float | None = None,
+        retries_on: type[Exception] | tuple[type[Exception], ...] | None = None,
+    ) -> "RunSummary":
+        """Run the program over the items of a source, and put the results into a sink, in the order of the items.
+
+        With a journal, a run that was ended in any way, by ``kill -9`` too, goes on where it was when it is called again. Each
+        result is in the sink exactly once; functions may run more than once.
+
+        Parameters
+        ----------
+        source : Source, iterable or asynchronous iterable
+            Where the items come from, such as `JsonLines`, `Lines`, `Records` or `Files`. With a journal it must give the same
+            items again.
+        sink : Sink
+            Where the results go, such as one of these.
+        journal : path, optional
+            A file that says how far the run has come. It is made if it isn't there, for its owner alone, and stays at the end.
+        errors : {"raise", "skip"}
+            ``"raise"``: the exception of a function ends the run and is raised here, with a note that names the item. With a journal,
+            what is done stays done, and the next run begins with that item. ``"skip"``: the item has no result, and the logger
+            ``exoskel`` gets a warning that names it.
+        progress : bool, optional
+            As `map` takes it.
+        timeout : float, optional
+            As `map` takes it.
+        retries_on : class of exceptions or tuple of them, optional
+            As `map` takes it.
+
+        Returns
+        -------
+        RunSummary
+            How many results are in the sink, and how many items were skipped.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For arguments that make no sense.
+        JournalError
+            If the run can't go on from the journal, before any work begins: the journal is damaged or in use, the program, the
+            source or the sink is another one, the sink can't be cut back, or the program doesn't give one result for each item.
+        OSError
+            If a file can't be read or written, as on a full disk. A run with a journal goes on when there is room again.
+        Exception
+            What a function raises, or the source.
+        """
+        from .program_text import program_text
+        from .runs import run_reduction, run_to_sink
+
+        self._check_open()
+        own = {"timeout": timeout, "retries_on": retries_on}
+        if self._plan.gives_many and journal is not None:
+            raise JournalError(
+                f"got a journal for {self._shown}, expected a program that gives one result for each item: a journal counts them"
+            )
+        if self._plan.reduction is not None:
+            return run_reduction(
+                source,
+                sink,
+                errors,
+                lambda items: self._stream(items, _PLAINLY, own, progress=progress),
+            )
+        return run_to_sink(
+            source,
+            sink,
+            journal,
+            errors,
+            progress,
+            lambda items, outcomes, run: self._stream(items, outcomes, own, run),
+            lambda: program_text(self._shown, flatten(self._plan.program)[1], self._pickles),
+            self._plan.gives_many,
+        )
+
+    def _stream(
+        self,
+        items: Iterable[Any],
+        outcomes: dict[str, bool],
+        own: dict[str, Any],
+        run: "_core.Run | None" = None,
+        progress: bool | None = False,
+    ) -> "Closable":
+        self._check_open()
         given = {name: value for name, value in own.items() if value is not None}
         rules = self._rules
         if given:
             rules = of_items({**self._options, **some_checked(ManagerOptions, given)})
         self._pickle_again()
-        program = (self._structure, self._pickles)
-        stream = self._core.map(program, items, outcomes, rules, self)
-        if not progress:
-            return stream
-        from .progress import track
 
-        return track(stream, _length(items))
+        def opened(
+            items: Iterable[Any], outcomes: dict[str, bool], function: Any = None
+        ) -> "_core.MapStream":
+            program = (self._plan.structure, self._pickles)
+            if function is not None:
+                program = (("farm", ("seq", 0)), [pickled(function)])
+            return self._core.map(program, items, outcomes, rules, self, run)
+
+        # Whoever has a journal counts what the engine counts.
+        if run is not None or not (self._plan.gives_many or self._plan.split):
+            return opened(items, outcomes)
+        from .plan_streams import open_plan
+
+        row = self._core.status()
+        slots = 1 if row is None else max(1, row["slots_wanted"])
+        # The engine times and counts what travels by itself.
+        is_single = self._counts_items or rules["timeout"] is not None
+        return open_plan(self._plan, items, outcomes, slots, is_single, progress, opened)
 
     def summary(self) -> "Summary":
         """Return what each worker has done so far.
@@ -194,6 +322,15 @@ class Manager:
         if not self._closed or self._summary is None:
             self._summary = summarize(self._core.report())
         return self._summary
+
+    @property
+    def history(self) -> "History":
+        """What was decided to keep the contract, when and why, and which slots were lost. ``print`` shows a line for each change."""
+        from .history import history_of
+
+        if self._history is not None:
+            return self._history
+        return history_of(self._core)
 
     def status(self) -> "Status":
         """Return the state of slots, streams and workers at this moment. Any thread may call it.
@@ -234,7 +371,8 @@ class Manager:
             return "closed"
         if self._core.is_inherited():
             return "of another process, which has forked this one"
-        return ready_text(self._core.report(), self._wanted)
+        row = self._core.status()
+        return ready_text(self._core.report(), 0 if row is None else row["slots_wanted"])
 
     def close(self) -> None:
         """End the use of all slots, and wait until child processes have ended. Open streams end."""
@@ -242,6 +380,7 @@ class Manager:
             # A forked child may close its copy: the driver, and what is to be told of it, are the parent's.
             if not self._core.is_inherited():
                 self._summary = summarize(self._core.report())
+                self._history = self.history
             self._closed = True
             self._finalizer()
 
@@ -279,12 +418,14 @@ def starting() -> Iterator[None]:
         ended(place)
 
 
-def start(slots: int, functions: list[bytes], options: Mapping[str, Any]) -> "_core.Manager":
+def start(
+    contract: Contract, functions: list[bytes], options: Mapping[str, Any]
+) -> "_core.Manager":
     """Start a driver.
 
     Parameters
     ----------
-    slots : int
+    contract : Contract
         How many slots are wanted.
     functions : list of bytes
         The pickles whose modules have to travel.
@@ -297,18 +438,27 @@ def start(slots: int, functions: list[bytes], options: Mapping[str, Any]) -> "_c
         The driver's handle.
     """
     if options["launch"] is None:
+        if options["handler_threads"] != 1:
+            raise TypeError(
+                "got handler_threads= without launch=, expected both, as in launch=exoskel.Local(): the manager's own children don't call each other"
+            )
         if options["sandbox"] is not None:
             raise TypeError(
                 "got sandbox= without launch=, expected both, as in launch=exoskel.Local(): the manager's own children have none"
             )
-        return _started(slots, functions, options, None)
+        is_remote = options["workers"] is not None or options["listen"] is not None
+        # Workers have as many slots as they have; children of this process compete for its cores.
+        asked = terms(contract, SLOTS_MAX if is_remote else usable_cores())
+        return _started(asked, functions, options, None)
+    asked = terms(contract, None)
     from .launched_slots import LaunchedSlots, launcher_of
 
-    launched = LaunchedSlots(launcher_of(options), slots, max(options["wait"], 1.0))
+    numbers = (asked["slots_min"], asked["slots_max"])
+    launched = LaunchedSlots(launcher_of(options), *numbers, max(options["wait"], 1.0))
     try:
         # The manager's sessions with its slots are the job's, whatever it has proven itself by.
         own = {**options, **dict.fromkeys(PROOFS)}
-        core = _started(slots, functions, own, launched)
+        core = _started(asked, functions, own, launched)
     except BaseException:
         launched.close()
         raise
@@ -322,7 +472,7 @@ def start(slots: int, functions: list[bytes], options: Mapping[str, Any]) -> "_c
 
 
 def _started(
-    slots: int,
+    contract: dict[str, Any],
     functions: list[bytes],
     options: Mapping[str, Any],
     launched: "LaunchedSlots | None",
@@ -349,6 +499,7 @@ def _started(
         "workers",
         "launch",
         "sandbox",
+        "handler_threads",
         "wait",
         "on_capacity",
         "timeout",
@@ -385,16 +536,19 @@ def _started(
         versions = stated(required)
     core = _core.Manager(
         {
-            "slots": slots,
+            "contract": contract,
             "hosts": hosts,
             "host_file": host_file,
             "credential": launched and launched.credential,
             "command": [sys.executable, "-m", "exoskel.slot"],
+            "forks": forks,
             # What its children are told, who have a credential and a policy of their own.
             "children": pickle.dumps(
                 {
                     "options": of_children(options),
-                    "environment": inner_threads.variables(options["inner_threads"], slots),
+                    "environment": inner_threads.variables(
+                        options["inner_threads"], contract["slots_max"]
+                    ),
                 },
                 5,
             ),
@@ -442,11 +596,13 @@ def wait_for_slots(core: "_core.Manager", options: Mapping[str, Any]) -> None:
     """
     timeout, joins = options["wait"], options["listen"] is not None
     launched = _launched.get(core)
-    if launched is None:
-        ready, wanted, is_final, attempts, untold = core.wait_ready(timeout, joins)
-    else:
-        joins = True
-        ready, wanted, is_final, attempts, untold = _wait_for_launched(core, launched, timeout)
+    # Those that are launched come as those that join: all of them are waited for.
+    joins = joins or launched is not None
+    ready, wanted, is_final, attempts, untold = core.wait_ready(timeout, joins)
+    if launched is not None:
+        failures = list(launched.failures)
+        attempts = [*attempts, *failures]
+        untold = [*untold, *map(str, failures)]
     if ready == 0 and not any(isinstance(attempt, InitializerError) for attempt in attempts):
         reasons = _reasons(attempts)
         # The wait ends early when everybody has been asked and nobody can come.
@@ -460,21 +616,6 @@ def wait_for_slots(core: "_core.Manager", options: Mapping[str, Any]) -> None:
         # The others come when they can; these places have said why they don't yet.
         text = f"{ready} of {wanted} slots are ready; the run begins with those{_reasons(untold) or ', as the others have not come yet'}"
         present("warning", "", text)
-
-
-def _wait_for_launched(
-    core: "_core.Manager", launched: "LaunchedSlots", timeout: float
-) -> tuple[int, int, bool, list[ExoskelError], list[str]]:
-    """Wait for slots of a job; not any longer when none can come."""
-    deadline = time.monotonic() + timeout
-    while True:
-        left = max(0.0, deadline - time.monotonic())
-        ready, wanted, _, attempts, untold = core.wait_ready(min(left, _LOOK_SECONDS), True)
-        is_hopeless = ready == 0 and launched.is_hopeless
-        if ready >= wanted or left == 0.0 or is_hopeless:
-            failures = list(launched.failures)
-            texts = [str(failure) for failure in failures]
-            return ready, wanted, is_hopeless, [*attempts, *failures], [*untold, *texts]
 
 
 def _reasons(attempts: Sequence[object]) -> str:
@@ -590,6 +731,15 @@ def ready_text(report: tuple[list[dict[str, Any]], dict[str, Any]], wanted: int)
         f"{slots} of {wanted} slots of {len(working)} worker{'s' if len(working) != 1 else ''}, "
         f"{items} result{'s' if items != 1 else ''} so far"
     )
+
+
+def _iterable_of(items: Any) -> Any:
+    """Return an iterable over the items of a source; what a source is takes long to import."""
+    if hasattr(items, "source_text"):
+        from .sources import iterable_of
+
+        return iterable_of(items)
+    return items
 
 
 def _length(items: Iterable[Any]) -> int | None:

@@ -28,9 +28,11 @@ from .errors import ProgramError
 __all__ = [
     "ModuleSource",
     "collect",
+    "collect_named",
     "install",
     "lacking",
     "missing",
+    "names_of_code",
     "requirements",
     "travelling",
 ]
@@ -78,8 +80,19 @@ def collect(functions: Iterable[Named]) -> dict[str, ModuleSource]:
     ProgramError
         If they are larger than 16 MiB together, or one can't be read.
     """
+    return collect_named(_names(functions))
+
+
+def collect_named(names: Iterable[str]) -> dict[str, ModuleSource]:
+    """Return the sources of those modules that are beside the user's script, with what they import of these; see `collect`.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Modules, by their dotted names.
+    """
     root = _root()
-    wanted = list(_names(functions))
+    wanted = [parent for name in names for parent in _with_parents(name)]
     found: dict[str, ModuleSource] = {}
     bytes_total = 0
     while wanted:
@@ -442,10 +455,9 @@ def _names(functions: Iterable[Named]) -> set[str]:
             continue
         code = getattr(function, "__code__", None)
         if isinstance(code, CodeType):
-            names |= set(_names_of_code(code))
+            names |= set(names_of_code(code))
         names |= set(_names_of_pickle(_pickled(function)))
-    # Of `from package import name` the name may be a module or not; of a dotted name every parent counts.
-    return {parent for name in names for parent in _with_parents(name)}
+    return names
 
 
 def _strings_that_travel(pickled: bytes) -> set[str]:
@@ -489,8 +501,8 @@ def _pickled(function: Callable[..., Any]) -> bytes:
     return pickled
 
 
-def _names_of_code(code: CodeType) -> Iterator[str]:
-    """Yield what the imports inside a function name."""
+def names_of_code(code: CodeType) -> Iterator[str]:
+    """Yield what the imports inside a function name, modules and what they have."""
     import dis
 
     base = ""
@@ -502,7 +514,7 @@ def _names_of_code(code: CodeType) -> Iterator[str]:
             yield f"{base}.{instruction.argval}"
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names_of_code(constant)
+            yield from names_of_code(constant)
 
 
 def _names_of_pickle(pickled: bytes) -> Iterator[str]:

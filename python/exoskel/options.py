@@ -38,6 +38,7 @@ MESSAGE_BYTES_MIN = 1 << 18
 # No handshake can say more.
 MESSAGE_BYTES_MAX = 1 << 48
 SECONDS_MAX = 1e9
+TIMES_MAX = 1e6
 # The words after which the text of options is put into a docstring.
 PLACE_IN_DOCSTRING = "{options}"
 LINE_IN_DOCSTRING = 110
@@ -128,8 +129,9 @@ def _function(name: str, value: Any) -> Any:
     return value
 
 
-def _launcher(name: str, value: Any) -> Any:
-    if not callable(getattr(value, "launch", None)):
+def checked_launcher(name: str, value: Any) -> Any:
+    # A class has it as well, though nothing that it launches.
+    if isinstance(value, type) or not callable(getattr(value, "launch", None)):
         raise TypeError(
             f'got {name}={value!r}, expected a launcher, such as exoskel.Ssh(["lab1", "lab2"])'
         )
@@ -171,6 +173,18 @@ def _seconds(name: str, value: Any) -> float:
     if isinstance(value, bool | str | bytes) or not 0 < seconds < SECONDS_MAX:
         raise ValueError(f"got {name}={value!r}, expected seconds above 0")
     return seconds
+
+
+def _times(name: str, value: Any) -> float:
+    try:
+        times = float(value)
+    except (TypeError, ValueError, OverflowError):
+        times = 0.0
+    if isinstance(value, bool | str | bytes) or not 1 < times < TIMES_MAX:
+        raise ValueError(
+            f"got {name}={value!r}, expected a number above 1: how many times the usual time is too long"
+        )
+    return times
 
 
 def _waiting(name: str, value: Any) -> float:
@@ -398,7 +412,7 @@ class ManagerOptions(NodeOptions, total=False):
         "Launcher | None",
         Option(
             None,
-            _launcher,
+            checked_launcher,
             "Local, Ssh or another launcher, optional",
             "Starts the slots, on hosts where nothing has been prepared: `Ssh` needs nothing there but Exoskel. They are processes of a job of "
             "the manager's own (`Job`), so they need no credential, and their tasks can talk to each other (`exoskel.links.here`).",
@@ -411,6 +425,16 @@ class ManagerOptions(NodeOptions, total=False):
             _sandbox,
             "Sandbox, optional",
             "What slots that are launched may use of their hosts: files, network, memory. They are held to it before they run a function.",
+        ),
+    ]
+    handler_threads: Annotated[
+        int,
+        Option(
+            1,
+            _whole(1, 256),
+            "int",
+            "How many calls of its siblings each slot that is launched handles at the same time. A handler that waits for what another one does "
+            "needs more than one.",
         ),
     ]
     on_capacity: Annotated[
@@ -485,6 +509,18 @@ class ManagerOptions(NodeOptions, total=False):
             "class of exceptions or tuple of them, optional",
             "Exceptions after which an item runs again, on another slot if there is one. It runs ``retries`` times at most. The "
             "last exception is its outcome.",
+        ),
+    ]
+    stragglers: Annotated[
+        float | None,
+        Option(
+            None,
+            _times,
+            "float, optional",
+            "An item that runs for more than this many times the usual time of its stage is given to an idle slot as well. Busy slots "
+            "get it after twice that time. It must run for more than 0.1 seconds. The first result counts. The other slot ends the item: an `ItemTimeoutError` "
+            "is raised in its function, and a function that goes on for one more second ends its slot. For functions without effects; a good number "
+            "is 2. Stages outside a farm and reductions have no second copies.",
         ),
     ]
     connect_timeout: Annotated[

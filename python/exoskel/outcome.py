@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import operator
 import pickle
+import re
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +21,9 @@ __all__ = [
     "describe_exception",
     "encode_exception",
     "exception_from_data",
+    "hide_number",
     "make_exception",
+    "rename_item",
     "result_not_sent",
     "workers_lost",
 ]
@@ -247,6 +250,58 @@ def add_item_note(error: BaseException, item: int | None, about: str = "") -> No
     # Once: whoever hands an exception out may be interrupted, and do so again.
     if notes[-1:] != [note]:
         _set_notes(error, [*notes, note])
+
+
+def rename_item(error: BaseException, number: int, name: str, *, is_slice: bool = False) -> None:
+    """Have the exception of what a stream calls an item name what it is to the user.
+
+    Parameters
+    ----------
+    error : BaseException
+        The exception.
+    number : int
+        What the stream counts it as. The last note names it.
+    name : str
+        What it is: ``"item 7"``, ``"item 7, part 2"`` or ``"one of items 5 to 9"``.
+    is_slice : bool
+        Whether it is several items. A slot that knows which one it was has added a note.
+    """
+    called = f"item {number}"
+    notes = _notes_of(error)
+    if notes and type(notes[-1]) is str and notes[-1].startswith(called):
+        note = notes.pop()
+        if not is_slice:
+            notes.append(f"{name}{note.removeprefix(called)}")
+        elif not (notes and type(notes[-1]) is str and notes[-1].startswith("item ")):
+            notes.append(name)
+        _set_notes(error, notes)
+    if isinstance(error, errors.ExoskelError) and error.args:
+        text = error.args[0]
+        if type(text) is str:
+            error.args = (text.replace(f"{called} ", f"{name} ", 1), *error.args[1:])
+    if isinstance(error, WorkerLostError) and error.item == number:
+        word, _, index = name.partition(" ")
+        error.item = int(index) if word == "item" and index.isdecimal() else None
+
+
+def hide_number(error: BaseException) -> None:
+    """Have an exception not say which item it is of: the stream counts results, of which an item may have any number.
+
+    Parameters
+    ----------
+    error : BaseException
+        The exception.
+    """
+    notes = _notes_of(error)
+    if notes and type(notes[-1]) is str:
+        _set_notes(error, [*notes[:-1], _ITEM.sub("an item", notes[-1], count=1)])
+    if isinstance(error, errors.ExoskelError) and error.args and type(error.args[0]) is str:
+        error.args = (_ITEM.sub("an item", error.args[0], count=1), *error.args[1:])
+    if isinstance(error, WorkerLostError):
+        error.item = None
+
+
+_ITEM = re.compile(r"^item \d+\b")
 
 
 def add_call_note(error: BaseException, function_name: str) -> None:

@@ -7,19 +7,21 @@ import importlib
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-__all__ = ["is_notebook", "track"]
+__all__ = ["StreamBar", "is_notebook", "is_terminal", "track", "track_if"]
 
 _Item = TypeVar("_Item")
 
 # A bar that is moved for each of a million items costs more than they do.
 _BAR_SECONDS = 0.1
+# What ends sooner needs no bar, unless it was asked for.
+PATIENCE_SECONDS = 1.0
 # Each replaces an output of the notebook, over its connection.
 _NOTEBOOK_SECONDS = 0.3
 # Where there is no terminal (a log file, a batch system), one line this often.
@@ -27,7 +29,11 @@ _LINE_SECONDS = 5.0
 
 
 def track(
-    items: Iterable[_Item], total: int | None = None, description: str = "items"
+    items: Iterable[_Item],
+    total: int | None = None,
+    description: str = "items",
+    patience: float = 0.0,
+    weigh: Callable[[_Item], int] | None = None,
 ) -> Iterator[_Item]:
     """Show on ``sys.stderr`` how far a stream is: a bar in a notebook or on a terminal, else a line now and then.
 
@@ -41,13 +47,105 @@ def track(
         How many items will come, if that is known.
     description : str
         What they are.
+    patience : float
+        For how many seconds nothing is shown.
+    weigh : callable, optional
+        Says of one of the stream how many it counts for.
 
     Returns
     -------
     iterator
         The items, unchanged. Several threads may iterate over it.
     """
-    return _Tracked(iter(items), total, description)
+    return _Tracked(iter(items), total, description, patience, weigh)
+
+
+def track_if(
+    asked: bool | None,
+    items: Iterable[_Item],
+    total: int | None = None,
+    description: str = "items",
+    weigh: Callable[[_Item], int] | None = None,
+) -> Iterable[_Item]:
+    """Show how far a stream is, if that was asked for, or if nothing was said and there is a terminal: once it has run for a second.
+
+    Parameters
+    ----------
+    asked : bool, optional
+        What was asked for.
+    items, total, description, weigh
+        As `track` takes them.
+
+    Returns
+    -------
+    iterable
+        The items, unchanged.
+    """
+    if not (is_terminal() if asked is None else asked):
+        return items
+    return track(items, total, description, PATIENCE_SECONDS if asked is None else 0.0, weigh)
+
+
+def is_terminal() -> bool:
+    """Whether standard error is a terminal, where a bar can be moved.
+
+    Returns
+    -------
+    bool
+        False in a notebook, too.
+    """
+    try:
+        return sys.stderr is not None and sys.stderr.isatty() and not is_notebook()
+    except ValueError:
+        # It is closed.
+        return False
+
+
+class StreamBar:
+    """A bar on a terminal for a stream that takes longer than a second. The stream tells it how far it is.
+
+    Parameters
+    ----------
+    total : int, optional
+        How many items will come, if that is known.
+    """
+
+    def __init__(self, total: int | None) -> None:
+        self._total = total
+        self._lock = threading.Lock()
+        self._display: _Display | None = None
+        self._is_over = False
+        self._count = 0
+        self._started = self._shown = time.monotonic()
+
+    def update(self, count: int) -> None:
+        """Take in how many items are done."""
+        now = time.monotonic()
+        self._count = count
+        if now - self._started < PATIENCE_SECONDS or now - self._shown < _BAR_SECONDS:
+            return
+        self._shown = now
+        with self._lock, contextlib.suppress(OSError, ValueError):
+            if not self._is_over:
+                if self._display is None:
+                    self._display = _display(self._total, "items")
+                self._display.update(count, count / (now - self._started))
+
+    def end(self, is_complete: bool) -> None:
+        """Take the bar away, or leave it as it is at the end of a stream that is complete."""
+        with self._lock:
+            self._is_over = True
+            display, self._display = self._display, None
+        if display is not None:
+            count = self._total if is_complete and self._total is not None else self._count
+            with contextlib.suppress(OSError, ValueError):
+                seconds = time.monotonic() - self._started
+                display.end(count, seconds, complete=is_complete)
+
+    def __del__(self) -> None:
+        # A loop that was left early: the bar must not stay on the terminal.
+        if self._display is not None and not sys.is_finalizing():
+            self.end(False)
 
 
 def is_notebook() -> bool:
@@ -77,8 +175,17 @@ class _Display(Protocol):
 class _Tracked(Generic[_Item]):
     """An iterator over a stream that shows how far it is; unlike a generator it may be used by several threads."""
 
-    def __init__(self, stream: Iterator[_Item], total: int | None, description: str) -> None:
+    def __init__(
+        self,
+        stream: Iterator[_Item],
+        total: int | None,
+        description: str,
+        patience: float,
+        weigh: Callable[[_Item], int] | None,
+    ) -> None:
+        self._patience = patience
         self._stream = stream
+        self._weigh = weigh
         self._total = total
         self._description = description
         self._lock = threading.Lock()
@@ -101,12 +208,15 @@ class _Tracked(Generic[_Item]):
             del self
             raise
         # Threads may count at once; then the bar is off by one for a moment.
-        self._count += 1
+        self._count += 1 if self._weigh is None else self._weigh(item)
         if self._display is not None:
             now = time.monotonic()
             if now - self._shown >= self._display.seconds:
                 self._shown = now
                 self._update(now)
+        elif self._patience and time.monotonic() - self._started >= self._patience:
+            self._patience = 0.0
+            self._show()
         return item
 
     def close(self) -> None:
@@ -126,10 +236,12 @@ class _Tracked(Generic[_Item]):
             if self._started:
                 return
             self._started = self._shown = time.monotonic()
-            try:
-                self._display = _display(self._total, self._description)
-            except (OSError, ValueError):
-                self._display = None
+        if not self._patience:
+            self._show()
+
+    def _show(self) -> None:
+        with self._lock, contextlib.suppress(OSError, ValueError):
+            self._display = _display(self._total, self._description)
 
     def _update(self, now: float) -> None:
         with self._lock:

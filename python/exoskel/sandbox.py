@@ -29,9 +29,8 @@ class Sandbox:
 
     Parameters
     ----------
-    read : sequence of path, optional
-        Files and folders that it may read and execute. If not given: the system's programs and libraries, the Python that runs the agent, and
-        where that finds modules.
+    read : sequence of path
+        Files and folders that it may read and execute besides ``system``.
     write : sequence of path
         Files and folders that it may read and change. It can't execute what is there.
     network : {"links", "none", "all"}
@@ -42,14 +41,24 @@ class Sandbox:
         Processes and threads at the same time, all together that come from one process of the job.
     file_size : str or int, optional
         The length of each file that it writes.
+    total_memory : str or int, optional
+        What all processes that were started together have in memory at the same time, on each host. A control group holds them.
+    total_processes : int, optional
+        Processes and threads of all that were started together at the same time, on each host; by a control group as well.
+    system : bool
+        Whether it may read and execute what programs need: the system's programs and libraries, the Python that runs the agent, and where that
+        finds modules. Without that, ``read`` is all.
     """
 
-    read: Sequence[str | os.PathLike[str]] | None = None
+    read: Sequence[str | os.PathLike[str]] = ()
     write: Sequence[str | os.PathLike[str]] = ()
     network: str = "links"
     memory: str | int | None = None
     processes: int | None = None
     file_size: str | int | None = None
+    system: bool = True
+    total_memory: str | int | None = None
+    total_processes: int | None = None
 
     def __post_init__(self) -> None:
         """Check what was given.
@@ -63,37 +72,45 @@ class Sandbox:
             raise ValueError(
                 f"got network={self.network!r}, expected {', '.join(map(repr, _NETWORKS))}"
             )
-        processes = self.processes
-        if processes is not None and not (
-            isinstance(processes, int)
-            and not isinstance(processes, bool)
-            and 1 <= processes <= _PROCESSES_MAX
-        ):
-            raise ValueError(
-                f"got processes={processes!r}, expected a whole number from 1 to {_PROCESSES_MAX}"
-            )
+        _check_count("processes", self.processes)
+        _check_count("total_processes", self.total_processes)
+        if not isinstance(self.system, bool):
+            raise TypeError(f"got system={self.system!r}, expected True or False")
         told = self.told()
-        for path in [*(told["read"] or []), *told["write"]]:
+        for path in [*told["read"], *told["write"]]:
             if not path.startswith("/") or "\0" in path:
                 raise ValueError(f"got the path {path!r}, expected one that begins with /")
         if os.path.realpath("/") in map(os.path.realpath, told["write"]):
             raise ValueError("got write=['/'], expected folders: to write everywhere is no sandbox")
-        memory = told["memory"]
-        if memory is not None and memory < _MEMORY_BYTES_MIN:
-            raise ValueError(
-                f"got memory={self.memory!r}, expected at least {_MEMORY_BYTES_MIN >> 20} MiB: it counts all that a process has mapped"
-            )
+        for name, given in (("memory", self.memory), ("total_memory", self.total_memory)):
+            if told[name] is not None and told[name] < _MEMORY_BYTES_MIN:
+                raise ValueError(
+                    f"got {name}={given!r}, expected at least {_MEMORY_BYTES_MIN >> 20} MiB: a Python takes that"
+                )
 
     def told(self) -> dict[str, Any]:
         """Return it as an agent is told."""
         return {
-            "read": None if self.read is None else _paths("read", self.read),
+            "read": _paths("read", self.read),
+            "system": self.system,
             "write": _paths("write", self.write),
             "network": self.network,
             "memory": _bytes("memory", self.memory),
             "processes": self.processes,
             "file_size": _bytes("file_size", self.file_size),
+            "total_memory": _bytes("total_memory", self.total_memory),
+            "total_processes": self.total_processes,
         }
+
+
+def _check_count(name: str, count: Any) -> None:
+    if count is None:
+        return
+    is_number = isinstance(count, int) and not isinstance(count, bool)
+    if not is_number or not 1 <= count <= _PROCESSES_MAX:
+        raise ValueError(
+            f"got {name}={count!r}, expected a whole number from 1 to {_PROCESSES_MAX}"
+        )
 
 
 def _paths(name: str, paths: Sequence[str | os.PathLike[str]]) -> list[str]:

@@ -1,16 +1,22 @@
 """Skeletons: the shape of a parallel program, made of plain functions.
 
 `Farm` runs its stage on every free slot, `Seq` runs a function for one item at a time, `Pipeline` hands the result of each stage to
-the next. A function alone means ``Farm(function)``. Skeletons nest at will. A skeleton is frozen: it describes a program, and many
-managers can run one description.
+the next. A function alone means ``Farm(function)``. Skeletons nest at will; `patterns` has those that split, repeat and fold. A
+skeleton is frozen: it describes a program, and many managers can run one description.
 """
 
-from collections.abc import Callable
-from typing import Any, Never, TypeAlias
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, overload
+
+from .frozen import Frozen, shown
+
+if TYPE_CHECKING:
+    from .sources import Source
 
 __all__ = [
     "Farm",
-    "ParDegree",
     "Pipeline",
     "Seq",
     "Skeleton",
@@ -19,73 +25,139 @@ __all__ = [
     "skeleton_of",
 ]
 
-Function: TypeAlias = Callable[[Any], Any]
-Structure: TypeAlias = "tuple[str, int] | tuple[str, Structure] | tuple[str, tuple[Structure, ...]]"
+Function: TypeAlias = Callable[..., Any]
+# What kind of pattern it is, and what `flatten` says of each.
+Structure: TypeAlias = tuple[Any, ...]
+
+In = TypeVar("In", contravariant=True)
+Out = TypeVar("Out", covariant=True)
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+_C = TypeVar("_C")
+_D = TypeVar("_D")
+_E = TypeVar("_E")
+_F = TypeVar("_F")
+_G = TypeVar("_G")
 
 # Code flags of `inspect`, which is too slow to import for two numbers.
 _GENERATOR = 0x20
 _COROUTINE = 0x80 | 0x200
 
 
-class _Frozen:
-    """A value that can't change once made, compared by what it holds."""
+class Step(Protocol[In, Out]):
+    """What the instances of a class are that stands for a function: made once in each slot."""
 
-    __slots__ = ("_held",)
-    _held: tuple[Any, ...]
-
-    def __init__(self, *held: Any) -> None:
-        object.__setattr__(self, "_held", held)
-
-    def __setattr__(self, name: str, value: object) -> Never:
-        raise AttributeError(
-            f"{type(self).__name__} is frozen: make a new one instead of setting {name!r}"
-        )
-
-    def __delattr__(self, name: str) -> Never:
-        raise AttributeError(f"{type(self).__name__} is frozen: {name!r} can't be deleted")
-
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return self._held == other._held
-
-    def __hash__(self) -> int:
-        return hash((type(self), self._held))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(map(_shown, self._held))})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._held
+    def __call__(self, item: In, /) -> Out: ...
 
 
-class Skeleton(_Frozen):
-    """The base class of `Seq`, `Farm` and `Pipeline`."""
+class Skeleton(Frozen, Generic[In, Out]):
+    """The base class of `Seq`, `Farm`, `Pipeline` and the other patterns.
+
+    To type checkers it is generic: a ``Skeleton[A, B]`` takes items of type ``A`` and gives results of type ``B``.
+    """
 
     __slots__ = ()
 
+    def run_sequential(
+        self, items: Iterable[In] | AsyncIterable[In] | Source, *, check: bool = False
+    ) -> Iterator[Out]:
+        """Run the program over items in this process, one after the other: what it means, without a manager.
 
-class Seq(Skeleton):
+        Parameters
+        ----------
+        items : iterable, asynchronous iterable or Source
+            The items, or a source such as ``Files``.
+        check : bool
+            Try out on some results that the operation of a `Reduce` is associative.
+
+        Returns
+        -------
+        iterator
+            The results, in the order of the items. What a function raises is raised here, with a note that names the item.
+
+        Raises
+        ------
+        TypeError
+            While iterating, for a `Reduce` without an initial value, if there is no item.
+        ValueError
+            With ``check``, while iterating, if the operation isn't associative.
+        """
+        from .sequential import run_sequential
+        from .sources import iterable_of
+
+        return run_sequential(self, iterable_of(items), check)
+
+    def explain(self) -> str:
+        """Say in words what becomes of the program when a manager runs it.
+
+        Returns
+        -------
+        str
+            A line for each step: what runs on every free slot, what one item at a time, and what is split or folded where.
+        """
+        from .explaining import explain
+
+        return explain(self)
+
+    @property
+    def inner(self) -> tuple[Skeleton[Any, Any], ...]:
+        """The skeletons inside, in order."""
+        return ()
+
+    @property
+    def gives_many(self) -> bool:
+        """Whether an item can have any number of results."""
+        return False
+
+    @property
+    def reduces(self) -> bool:
+        """Whether all items together have one result."""
+        return False
+
+    def structure(self, index: Callable[[object], int]) -> Structure:
+        """Return the structure of this skeleton; see `flatten`.
+
+        Parameters
+        ----------
+        index : callable
+            Returns the place of a function in the table of functions.
+
+        Returns
+        -------
+        tuple
+            The structure.
+        """
+        raise TypeError(
+            f"got {shown(self)} in a program, expected Seq, Farm, Pipeline or another pattern of exoskel"
+        )
+
+
+class Seq(Skeleton[In, Out]):
     """A function that processes one item at a time, in the order of the items.
 
-    Inside a `Farm`, a `Seq` runs on every free slot too.
+    Inside a `Farm`, a `Map` or an `Iterate`, a `Seq` runs on every free slot too.
 
     Parameters
     ----------
     function : callable
         It takes one item and returns its result. It must not keep state in memory between two items: another slot may process the
-        next item, and an item runs again when its worker is lost.
+        next item, and an item runs again when its worker is lost. A class whose instances can be called stands for one of them,
+        made in each slot when it is first needed; if it has a ``close()``, the slot calls it when the stream has ended.
 
     Raises
     ------
     TypeError
-        If it can't be called, or if it is a generator or coroutine function, whose results can't travel.
+        If it can't be called with one argument, or if it is a generator or coroutine function, whose results can't travel.
     """
 
     __slots__ = ()
 
-    def __init__(self, function: Function) -> None:
-        _check_function(function, "Seq")
+    @overload
+    def __init__(self: Seq[_A, _B], function: type[Step[_A, _B]]) -> None: ...
+    @overload
+    def __init__(self: Seq[_A, _B], function: Callable[[_A], _B]) -> None: ...
+    def __init__(self, function: Any) -> None:
+        check_step(function, "Seq")
         super().__init__(function)
 
     @property
@@ -94,8 +166,16 @@ class Seq(Skeleton):
         function: Function = self._held[0]
         return function
 
+    def structure(self, index: Callable[[object], int]) -> Structure:
+        """Return ``("seq", function)``."""
+        from .instances import OneInstance, is_step
 
-class Farm(Skeleton):
+        function: Any = self.function
+        is_class = isinstance(function, type) and is_step(function)
+        return ("seq", index(OneInstance(function) if is_class else function))
+
+
+class Farm(Skeleton[In, Out]):
     """A stage that runs on every free slot, on different items at the same time.
 
     A function alone, as a program or as a stage, means ``Farm(function)``. A `Farm` inside a `Farm` changes nothing.
@@ -103,33 +183,51 @@ class Farm(Skeleton):
     Parameters
     ----------
     stage : Skeleton or callable
-        The stage.
+        The stage. A class is taken as `Seq` takes it.
 
     Raises
     ------
     TypeError
-        If the stage is neither a skeleton nor a function.
+        If the stage is neither a skeleton nor a function, or reduces.
     """
 
     __slots__ = ()
 
-    def __init__(self, stage: Skeleton | Function) -> None:
+    @overload
+    def __init__(self: Farm[_A, _B], stage: type[Step[_A, _B]]) -> None: ...
+    @overload
+    def __init__(self: Farm[_A, _B], stage: Stage[_A, _B]) -> None: ...
+    def __init__(self, stage: Any) -> None:
         # A bare function here is what the farm runs, and no farm of its own.
-        super().__init__(_skeleton_or_none(stage, "Farm") or Seq(stage))  # type: ignore[arg-type]  # a function
+        stage = _skeleton_or_none(stage, "Farm") or Seq(stage)
+        refuse_reduction(stage, "Farm")
+        super().__init__(stage)
 
     def __repr__(self) -> str:
-        stage = self.stage
-        # As it is written: in a Farm a function is parallel, and `Seq` says one at a time.
-        return f"Farm({_shown(stage.function if isinstance(stage, Seq) else stage)})"
+        return f"Farm({as_written(self.stage)})"
 
     @property
-    def stage(self) -> Skeleton:
+    def stage(self) -> Skeleton[Any, Any]:
         """The stage that runs on every free slot."""
-        stage: Skeleton = self._held[0]
+        stage: Skeleton[Any, Any] = self._held[0]
         return stage
 
+    @property
+    def inner(self) -> tuple[Skeleton[Any, Any], ...]:
+        """The stage."""
+        return (self.stage,)
 
-class Pipeline(Skeleton):
+    @property
+    def gives_many(self) -> bool:
+        """Whether the stage does."""
+        return self.stage.gives_many
+
+    def structure(self, index: Callable[[object], int]) -> Structure:
+        """Return ``("farm", structure)``."""
+        return ("farm", self.stage.structure(index))
+
+
+class Pipeline(Skeleton[In, Out]):
     """Stages in a row. Each stage takes the results of the one before it.
 
     A function alone is a stage that runs on every free slot. A stage in `Seq` processes one item at a time.
@@ -142,64 +240,107 @@ class Pipeline(Skeleton):
     Raises
     ------
     TypeError
-        If there is no stage, or one is neither a skeleton nor a function.
+        If there is no stage, one is neither a skeleton nor a function, or one that isn't the last one reduces.
     """
 
     __slots__ = ()
 
-    def __init__(self, *stages: Skeleton | Function) -> None:
+    # Type checkers compare what each stage gives with what the next one takes, in pipelines of up to six.
+    @overload
+    def __init__(self: Pipeline[_A, _B], _a: AnyStage[_A, _B], /) -> None: ...
+    @overload
+    def __init__(self: Pipeline[_A, _C], _a: AnyStage[_A, _B], _b: AnyStage[_B, _C], /) -> None: ...
+    @overload
+    def __init__(
+        self: Pipeline[_A, _D], _a: AnyStage[_A, _B], _b: AnyStage[_B, _C], _c: AnyStage[_C, _D], /
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Pipeline[_A, _E],
+        _a: AnyStage[_A, _B],
+        _b: AnyStage[_B, _C],
+        _c: AnyStage[_C, _D],
+        _d: AnyStage[_D, _E],
+        /,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Pipeline[_A, _F],
+        _a: AnyStage[_A, _B],
+        _b: AnyStage[_B, _C],
+        _c: AnyStage[_C, _D],
+        _d: AnyStage[_D, _E],
+        _e: AnyStage[_E, _F],
+        /,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Pipeline[_A, _G],
+        _a: AnyStage[_A, _B],
+        _b: AnyStage[_B, _C],
+        _c: AnyStage[_C, _D],
+        _d: AnyStage[_D, _E],
+        _e: AnyStage[_E, _F],
+        _f: AnyStage[_F, _G],
+        /,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Pipeline[_A, Any],
+        _a: AnyStage[_A, _B],
+        _b: AnyStage[_B, _C],
+        _c: AnyStage[_C, _D],
+        _d: AnyStage[_D, _E],
+        _e: AnyStage[_E, _F],
+        _f: AnyStage[_F, _G],
+        _g: AnyStage[_G, Any],
+        /,
+        *stages: AnyStage[Any, Any],
+    ) -> None: ...
+    def __init__(self, *stages: Any) -> None:
         if not stages:
             raise TypeError(
                 "got a Pipeline without stages, expected at least one function or skeleton"
             )
-        super().__init__(
-            *(
-                skeleton_of(stage, f"stage {number} of Pipeline")
-                for number, stage in enumerate(stages, 1)
-            )
-        )
+        skeletons = [
+            skeleton_of(stage, f"stage {number} of Pipeline")
+            for number, stage in enumerate(stages, 1)
+        ]
+        for number, stage in enumerate(skeletons[:-1], 1):
+            refuse_reduction(stage, f"stage {number} of {len(skeletons)} of Pipeline")
+        super().__init__(*skeletons)
 
     @property
-    def stages(self) -> tuple[Skeleton, ...]:
+    def stages(self) -> tuple[Skeleton[Any, Any], ...]:
         """The stages, in order."""
         return self._held
 
-
-class ParDegree(_Frozen):
-    """A number of slots to run a program on. A slot is one Python process.
-
-    Parameters
-    ----------
-    slots : int
-        At least 1.
-
-    Raises
-    ------
-    TypeError
-        If it is not an integer.
-    ValueError
-        If it is less than 1.
-    """
-
-    __slots__ = ()
-
-    def __init__(self, slots: int) -> None:
-        if isinstance(slots, bool) or not hasattr(slots, "__index__"):
-            raise TypeError(
-                f"got {_shown(slots)} as parallel degree, expected a number of slots such as ParDegree(4)"
-            )
-        if slots < 1:
-            raise ValueError(f"got a parallel degree of {slots}, expected at least 1 slot")
-        super().__init__(slots.__index__())
+    @property
+    def inner(self) -> tuple[Skeleton[Any, Any], ...]:
+        """The stages."""
+        return self._held
 
     @property
-    def slots(self) -> int:
-        """The number of slots."""
-        slots: int = self._held[0]
-        return slots
+    def gives_many(self) -> bool:
+        """Whether one of the stages does."""
+        return any(stage.gives_many for stage in self.stages)
+
+    @property
+    def reduces(self) -> bool:
+        """Whether the last stage does."""
+        return self.stages[-1].reduces
+
+    def structure(self, index: Callable[[object], int]) -> Structure:
+        """Return ``("pipeline", (structure, ...))``."""
+        return ("pipeline", tuple(stage.structure(index) for stage in self.stages))
 
 
-def skeleton_of(stage: object, place: str = "a program") -> Skeleton:
+# What a stage is, and what a pipeline takes as one.
+Stage: TypeAlias = Skeleton[_A, _B] | Callable[[_A], _B]
+AnyStage: TypeAlias = Skeleton[_A, _B] | Callable[[_A], _B] | type[Step[_A, _B]]
+
+
+def skeleton_of(stage: Any, place: str = "a program") -> Skeleton[Any, Any]:
     """Return a skeleton as it is, and a function as a `Farm` of it.
 
     Parameters
@@ -219,10 +360,10 @@ def skeleton_of(stage: object, place: str = "a program") -> Skeleton:
     TypeError
         If it is neither a skeleton nor a function.
     """
-    return _skeleton_or_none(stage, place) or Farm(stage)  # type: ignore[arg-type]  # a function
+    return _skeleton_or_none(stage, place) or Farm(stage)
 
 
-def flatten(program: Skeleton | Function) -> tuple[Structure, list[Function]]:
+def flatten(program: Skeleton[Any, Any] | Function) -> tuple[Structure, list[Any]]:
     """Take a program apart into its structure and its functions.
 
     Parameters
@@ -233,39 +374,31 @@ def flatten(program: Skeleton | Function) -> tuple[Structure, list[Function]]:
     Returns
     -------
     structure : tuple
-        ``("seq", index)``, ``("farm", structure)`` or ``("pipeline", (structure, ...))``; the index points into the functions.
+        ``("seq", index)``, ``("farm", structure)`` or ``("pipeline", (structure, ...))``; the index points into the functions. Of the
+        other patterns, what their ``structure`` says.
     functions : list of callable
-        Each function once, in the order in which the program names them.
+        Each function once, in the order in which the program names them. Initial values stand among them. A class that stands for
+        its instance is a `OneInstance`.
 
     Raises
     ------
     TypeError
         If the program is neither a skeleton nor a function.
     """
-    functions: list[Function] = []
+    functions: list[Any] = []
     # By identity: callables need be neither hashable nor comparable.
     indices: dict[int, int] = {}
 
-    def structure_of(skeleton: Skeleton) -> Structure:
-        match skeleton:
-            case Seq():
-                index = indices.setdefault(id(skeleton.function), len(functions))
-                if index == len(functions):
-                    functions.append(skeleton.function)
-                return ("seq", index)
-            case Farm():
-                return ("farm", structure_of(skeleton.stage))
-            case Pipeline():
-                return ("pipeline", tuple(map(structure_of, skeleton.stages)))
-            case _:
-                raise TypeError(
-                    f"got {_shown(skeleton)} in a program, expected Seq, Farm or Pipeline"
-                )
+    def index_of(function: object) -> int:
+        index = indices.setdefault(id(function), len(functions))
+        if index == len(functions):
+            functions.append(function)
+        return index
 
-    return structure_of(skeleton_of(program)), functions
+    return skeleton_of(program).structure(index_of), functions
 
 
-def _skeleton_or_none(stage: object, place: str) -> Skeleton | None:
+def _skeleton_or_none(stage: object, place: str) -> Skeleton[Any, Any] | None:
     """Return a skeleton as it is, and None for a function."""
     if isinstance(stage, Skeleton):
         return stage
@@ -273,35 +406,124 @@ def _skeleton_or_none(stage: object, place: str) -> Skeleton | None:
         raise TypeError(
             f"got the class {stage.__name__} itself in {place}, expected an instance such as {stage.__name__}(function)"
         )
-    _check_function(stage, place)
+    check_step(stage, place)
     return None
 
 
-def _check_function(function: object, place: str) -> None:
+def refuse_reduction(stage: Skeleton[Any, Any], place: str) -> None:
+    """Check that a stage doesn't reduce.
+
+    Parameters
+    ----------
+    stage : Skeleton
+        The stage.
+    place : str
+        Where it stands, for the error.
+
+    Raises
+    ------
+    TypeError
+        If it does.
+    """
+    if stage.reduces:
+        raise TypeError(
+            f"got {shown(stage)} in {place}, expected Reduce as the last stage of a program: it takes the results of all items"
+        )
+
+
+def check_step(function: object, place: str) -> None:
+    """Check what stands for a function that takes one item: a function, or a class of steps.
+
+    Parameters
+    ----------
+    function : object
+        What stands there.
+    place : str
+        Where it stands, for the error.
+
+    Raises
+    ------
+    TypeError
+        If it can't be called with one argument, or doesn't return one result.
+    """
+    check_function(function, place, 1, is_stage=True)
+
+
+def check_function(
+    function: object,
+    place: str,
+    arguments: int,
+    *,
+    gives_iterable: bool = False,
+    is_stage: bool = False,
+) -> None:
+    """Check a function of a skeleton.
+
+    Parameters
+    ----------
+    function : object
+        What stands there.
+    place : str
+        Where it stands, for the error.
+    arguments : int
+        How many arguments it gets.
+    gives_iterable : bool
+        Whether it may be a generator function.
+    is_stage : bool
+        Whether a skeleton or a class of steps may stand there, too.
+
+    Raises
+    ------
+    TypeError
+        If it can't be called like that.
+    """
     if not callable(function):
         hint = (
             " (Farm takes one stage; how many slots it gets is said by ParDegree)"
             if isinstance(function, int)
             else ""
         )
-        raise TypeError(
-            f"got {_shown(function)} in {place}, expected a function or a skeleton{hint}"
-        )
+        expected = "a function or a skeleton" if is_stage else "a function"
+        raise TypeError(f"got {shown(function)} in {place}, expected {expected}{hint}")
+    if not is_stage and isinstance(function, type):
+        _check_no_step(function, place)
     flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
     if flags & _COROUTINE:
         raise TypeError(
-            f"got the coroutine function {_shown(function)} in {place}, expected a plain function that returns its result"
+            f"got the coroutine function {shown(function)} in {place}, expected a plain function that returns its result"
         )
-    if flags & _GENERATOR:
+    if flags & _GENERATOR and not gives_iterable:
         raise TypeError(
-            f"got the generator function {_shown(function)} in {place}, expected a function that returns one result, such as a list"
+            f"got the generator function {shown(function)} in {place}, expected a function that returns one result, such as a list"
+        )
+
+    from .arity import check_arity
+
+    check_arity(function, place, arguments)
+
+
+def _check_no_step(kind: type, place: str) -> None:
+    """Refuse a class of steps where classes are called themselves, as ``list`` is."""
+    from .instances import is_step
+
+    if is_step(kind):
+        name = kind.__qualname__
+        raise TypeError(
+            f"got the class {name} in {place}, expected a function: slots make instances of stages alone, as of Farm({name})"
         )
 
 
-def _shown(value: object) -> str:
-    """Show a value in an error: functions by name, others by a short repr."""
-    name = getattr(value, "__qualname__", None)
-    if isinstance(name, str):
-        return name
-    shown = repr(value)
-    return shown if len(shown) <= 60 else f"{shown[:57]}..."
+def as_written(skeleton: Skeleton[Any, Any]) -> str:
+    """Show a skeleton where a function alone is parallel: `Seq` says one item at a time.
+
+    Parameters
+    ----------
+    skeleton : Skeleton
+        What stands there.
+
+    Returns
+    -------
+    str
+        The text.
+    """
+    return shown(skeleton.function if isinstance(skeleton, Seq) else skeleton)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import pickle
 import sys
@@ -27,16 +28,24 @@ if TYPE_CHECKING:
 __all__ = ["Loader", "end_descendants", "main", "prepare_environment"]
 
 # What a slot may be given as an open descriptor, by the option that names it.
-_DESCRIPTORS = ("connection_fd", "listen_fd", "credential_fd", "policy_fd")
+_DESCRIPTORS = ("connection_fd", "listen_fd", "signer_fd", "credential_fd", "policy_fd")
 _STREAMS = {"stdout": 0, "stderr": 1, "log": 2}
 
 
 class Loader:
     """What the loop in `_core` needs of Python, besides the functions themselves."""
 
-    def __init__(self, name: str, log: WorkerLog) -> None:
+    def __init__(
+        self,
+        name: str,
+        log: WorkerLog,
+        told: dict[str, Any] | None = None,
+        output_fd: int | None = None,
+    ) -> None:
         self._name = name
         self._log = log
+        self._told = told or {}
+        self._output_fd = output_fd
         self._initializer: bytes | None = None
         self._loads: Callable[[bytes], Any] = pickle.loads
 
@@ -46,9 +55,30 @@ class Loader:
 
         self._log.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {self._name} {line}")
 
+    def confine(self, sandbox: dict[str, Any]) -> list[str]:
+        """Confine this process, before anything of its manager runs here; return what holds it."""
+        from . import worker_sandbox
+
+        try:
+            worker_sandbox.check(sandbox, self._told["options"])
+        except PermissionError as error:
+            self._log.write(f"exoskel slot {self._name}: {error}")
+            # Where the files are is nothing that a manager is to know.
+            text = "it would let that code use files of the worker itself; its log says which"
+            raise PermissionError(text) from None
+        if self._output_fd is None:
+            raise OSError("nobody reads what it would print")
+        worker_sandbox.leave_output(self._output_fd)
+        # Until the manager has its first word, this is the slot's own.
+        self._log = WorkerLog(self._output_fd)
+        return worker_sandbox.confine(sandbox, self._told)
+
     def attach(self, slot: _core.SlotOutput, shared: _core.SharedSource) -> None:
         """Send what tasks print to the manager of this session, and get from there what it shares."""
         shared_source.source, shared_source.parent = shared, os.getppid()
+        if self._output_fd is not None:
+            os.close(self._output_fd)
+            self._output_fd, self._log = None, WorkerLog()
 
         def emit(stream: str, text: str) -> None:
             if not slot.send(_STREAMS[stream], text):
@@ -99,6 +129,13 @@ class Loader:
         output.forward_logging()
         return loaded
 
+    def end(self, functions: list[Any]) -> None:
+        """Have functions end what they have opened: their stream has ended, and no other one needs them."""
+        instances = sys.modules.get(f"{__package__}.instances")
+        if instances is not None:
+            instances.close_instances(functions)
+            output.finish_task()
+
     def initialize(self) -> bytes | None:
         """Run the manager's initializer; return the traceback of what it raised, empty if it raised nothing. None if there is none."""
         if self._initializer is None:
@@ -121,24 +158,31 @@ class Loader:
         """Return what travels of an exception: its pickle, or plain data; and what it is about."""
         from . import outcome
 
+        # Loaded by who is confined.
+        confining = sys.modules.get(f"{__package__}.confining")
+        if confining is not None and (why := confining.reason_of(error)):
+            with contextlib.suppress(Exception):
+                error.add_note(why)
         return outcome.encode_exception(error, as_data, about)
 
-    def limit_time(
-        self, overdue: _core.OverdueItem, seconds: float, retries_on: tuple[type, ...] | None
-    ) -> tuple[list[Any], bool]:
-        """Let items be interrupted that run for too long.
-
-        Return what travels of the exception of one that doesn't end when it is interrupted, and whether it is one for which it runs again.
-        """
+    def allow_interrupts(self, overdue: _core.OverdueItem) -> None:
+        """Let items be interrupted that run for too long, or that nobody needs any more."""
         import signal
 
         def interrupt(_number: int, frame: FrameType | None) -> None:
             # What is half imported fails in this process for ever. Such an item ends its slot, unless it ends soon.
             timeout = None if _is_importing(frame) else overdue.take()
+            if timeout == 0:
+                raise ItemTimeoutError("nobody needs this item any more")
             if timeout is not None:
                 raise ItemTimeoutError(f"it ran longer than timeout={timeout:g} seconds")
 
         signal.signal(signal.SIGRTMAX, interrupt)
+
+    def timeout_answer(
+        self, seconds: float, retries_on: tuple[type, ...] | None
+    ) -> tuple[list[Any], bool]:
+        """Return what travels of the exception of an item that doesn't end when it is interrupted, and whether it is one for which it runs again."""
         error = ItemTimeoutError(
             f"it ran longer than timeout={seconds:g} seconds, and didn't end when the exception was raised in it; its slot was ended"
         )
@@ -169,8 +213,16 @@ def main(arguments: list[str] | None = None) -> int:
     """
     descriptors = _descriptors(sys.argv[1:] if arguments is None else arguments)
     told = _told(descriptors["options_fd"])
+    if "signer" in descriptors:
+        return _serve_signer(descriptors, told)
+    if "requests_fd" in descriptors:
+        # Whoever has this is asked for signatures, and may answer.
+        os.close(descriptors["requests_fd"])
+    if "output_fd" in descriptors:
+        os.set_inheritable(descriptors["output_fd"], False)
     if "connection_fd" in descriptors:
         os.close(descriptors["options_fd"])
+        _core.name_process(f"exoskel slot {descriptors['slot']}")
     else:
         # All slots of a worker have this one.
         shared_source.in_common = descriptors["options_fd"]
@@ -185,7 +237,7 @@ def main(arguments: list[str] | None = None) -> int:
     log = WorkerLog()
     try:
         _core.serve_slot(
-            Loader(name, log),
+            Loader(name, log, told, descriptors.get("output_fd")),
             told["options"],
             {
                 **{option: descriptors.get(option) for option in _DESCRIPTORS},
@@ -193,7 +245,6 @@ def main(arguments: list[str] | None = None) -> int:
                 "manager_name": told.get("manager_name"),
                 "credential": None,
                 "dialled_fd": None,
-                "turns_fd": os.dup(descriptors["options_fd"]) if told.get("join") else None,
                 "properties": properties,
                 "python": f"{sys.version_info.major}.{sys.version_info.minor}",
                 "is_replacement": "replacement" in descriptors,
@@ -217,6 +268,19 @@ def main(arguments: list[str] | None = None) -> int:
         log.write(f"exoskel slot {name}: {error}")
         return 1
     return 0
+
+
+def _serve_signer(descriptors: dict[str, int], told: dict[str, Any]) -> int:
+    """Sign for the slots of a worker, as the only one of its processes that reads the credential."""
+    for other in ("signer_fd", "listen_fd", "output_fd"):
+        if other in descriptors:
+            os.close(descriptors[other])
+    _core.hide_process()
+    try:
+        _core.serve_signer(told["options"], descriptors["requests_fd"])
+    except Exception as error:
+        WorkerLog().write(f"exoskel signer: {error}")
+    return 1
 
 
 def _is_first_to_say(descriptor: int) -> bool:
@@ -245,7 +309,7 @@ def _descriptors(arguments: list[str]) -> dict[str, int]:
     """Read ``--name number`` pairs. Only our own processes write them, and argparse takes longer to import than all the rest."""
     pairs = zip(arguments[::2], arguments[1::2], strict=False)
     found = {key.removeprefix("--").replace("-", "_"): int(value) for key, value in pairs}
-    if len(arguments) % 2 or not {"options_fd", "slot"} <= found.keys():
+    if len(arguments) % 2 or "options_fd" not in found or not found.keys() & {"slot", "signer"}:
         raise SystemExit("exoskel.slot is started by a manager or by `exoskel worker`")
     return found
 

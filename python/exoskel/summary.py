@@ -44,6 +44,8 @@ class WorkerSummary:
         The time that its slots spent in functions.
     items_twice : int
         How many of its items ran again elsewhere.
+    stragglers : int
+        How many of its items a second slot was given as well, since they ran for too long here; see the option ``stragglers``.
     process_ids : list of int
         The processes of its slots, by the numbers they have on its machine.
     set_aside : str
@@ -64,6 +66,7 @@ class WorkerSummary:
     bytes_received: int = 0
     busy_seconds: float = 0.0
     items_twice: int = 0
+    stragglers: int = 0
     process_ids: list[int] = dataclasses.field(default_factory=list)
     set_aside: str = ""
     own_protection: str = ""
@@ -156,7 +159,7 @@ class Summary:
         }
 
     def _notes(self) -> list[str]:
-        """What stands below the table: who asked for stricter wires, and who was set aside."""
+        """What stands below the table: who asked for stricter wires, who was set aside, and who was slow."""
         stricter = [
             f"stricter wire: worker {worker.name}: {worker.protection}, where this side asks for {worker.own_protection} only; "
             "the policy of the worker asks for more (without a policy file, everything between hosts is encrypted)"
@@ -168,7 +171,12 @@ class Summary:
             for worker in self.workers
             if worker.set_aside
         ]
-        return stricter + aside
+        slow = [
+            f"stragglers: worker {worker.name}: {worker.stragglers} of its items ran for too long and were given to a second slot, too"
+            for worker in self.workers
+            if worker.stragglers
+        ]
+        return stricter + aside + slow
 
     def _total(self) -> WorkerSummary:
         total = WorkerSummary(

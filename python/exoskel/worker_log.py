@@ -53,10 +53,14 @@ def _put(descriptor: int, data: bytes) -> bool:
     """Write without waiting, though others share the descriptor and may wait for it: theirs stays as it is."""
     kind = os.fstat(descriptor).st_mode
     if stat.S_ISSOCK(kind):
-        import socket
+        # `socket` would take longer to load than a slot that confines itself takes to start.
+        import _socket
 
-        with socket.socket(fileno=os.dup(descriptor)) as stream:
-            return stream.send(data, socket.MSG_DONTWAIT) == len(data)
+        stream = _socket.socket(fileno=os.dup(descriptor))
+        try:
+            return stream.send(data, _socket.MSG_DONTWAIT) == len(data)
+        finally:
+            stream.close()
     if not stat.S_ISFIFO(kind) and not stat.S_ISCHR(kind):
         return os.write(descriptor, data) == len(data)
     flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC

@@ -1,11 +1,13 @@
 """A process that has imported what a slot needs, and becomes slots by forking: a few milliseconds for each, and memory in common.
 
-It has one thread, no keys and no sessions. A slot that it forks becomes a child of whoever started the zygote, as though that one had
-started it itself: the process between the two ends at once, and the slot goes to the next above it that adopts orphans.
+It has one thread, no keys and no sessions. A slot that it forks is a child of whoever started the zygote, as though that one had started
+it itself: a supervisor, or a manager, which speaks to its zygote by itself (`net/src/manager/zygote.rs`). So slots neither depend on the
+zygote nor hear of its end. The signer of a worker, which has that worker's key, is forked in the same way.
 """
 
 from __future__ import annotations
 
+import _socket
 import errno
 import gc
 import os
@@ -27,6 +29,11 @@ OPTION = "--zygote-fd"
 _STARTER = "--starter"
 # Longer than any request and any answer.
 _MESSAGE_BYTES_MAX = 256
+# What a manager's child is given: options, connection, credential, policy.
+_DESCRIPTORS_MAX, _DESCRIPTOR_BYTES = 4, 4
+# Stands before what all that comes from a manager's child has in its environment, and by which the child is known to its manager.
+_MARK = "--mark"
+_MARK_VARIABLE = "EXOSKEL_STARTED_BY"
 # A zygote that has not answered for so long stands still.
 _ANSWER_SECONDS = 20.0
 # Between two looks at whether the slot is still wanted.
@@ -127,58 +134,120 @@ def serve(arguments: list[str]) -> list[str]:
     Returns
     -------
     list of str
-        The other arguments, and the words of the request.
+        The other arguments, the words of the request, and each descriptor that came with it behind the word that names it.
     """
     *arguments, _, control, _, number = arguments
-    requests, starter = int(control), int(number)
-    reader, writer = os.pipe()
+    starter = int(number)
+    requests = _socket.socket(fileno=_own(int(control)))
     if not _core.follow_parent(starter, "exoskel zygote", False):
         os._exit(1)
     # What is here already is the same in every slot: looking at it would only make a copy.
     gc.freeze()
-    while request := os.read(requests, _MESSAGE_BYTES_MAX):
+    while True:
+        request, descriptors = _received(requests)
+        if not request:
+            os._exit(0)
+        words = request.decode().split("\0")
+        mark = ""
+        if words[0] == _MARK:
+            _, mark, *words = words
         try:
-            between = os.fork()
+            slot = _forked(is_child=bool(mark))
         except OSError as error:
-            os.write(requests, _refusal(error))
-            continue
-        if between == 0:
-            end = _fork_and_end(writer)
-            for descriptor in (requests, reader, writer):
-                os.close(descriptor)
-            words = request.decode().split("\0")
-            _become_slot(starter, end, words)
-            return [*arguments, *words]
+            slot = -(error.errno or errno.EAGAIN)
+        if slot == 0:
+            return [*arguments, *_become_slot(requests, starter, words, mark, descriptors)]
+        # First, so that whoever sees the end of a connection has been told why.
+        requests.send(f"{slot} {mark}".encode())
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _own(control: int) -> int:
+    """Return the socket of a zygote as nobody inherits it. A manager leaves it in the place of standard input, where nothing else can be inherited by mistake."""
+    own = os.dup(control)
+    if control == 0:
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+    else:
+        os.close(control)
+    return own
+
+
+def _received(requests: _socket.socket) -> tuple[bytes, list[int]]:
+    """Wait for a request; return its words, none when there will be no other one, and its descriptors."""
+    space = _socket.CMSG_SPACE(_DESCRIPTORS_MAX * _DESCRIPTOR_BYTES)
+    try:
+        request, beside, *_ = requests.recvmsg(_MESSAGE_BYTES_MAX, space, _socket.MSG_CMSG_CLOEXEC)
+    except ConnectionResetError:
+        # Whoever asks has gone without reading all answers.
+        return b"", []
+    return request, [number for *_, data in beside for number in memoryview(data).cast("i")]
+
+
+def _forked(*, is_child: bool) -> int:
+    """Fork a slot that is a child of the starter. Return its process number; 0 in the slot."""
+    try:
+        return _core.fork_sibling()
+    except OSError as error:
+        # A manager adopts no orphans: it starts its children by itself then.
+        if error.errno != errno.ENOSYS or is_child:
+            raise
+    return _fork_orphan()
+
+
+def _fork_orphan() -> int:
+    """Fork a slot by a process that ends at once: the slot goes to the next above it that adopts orphans."""
+    reader, writer = os.pipe()
+    between = os.fork()
+    if between:
         # Before it is said which process it is, it is a child of the starter.
         os.waitpid(between, 0)
-        os.write(requests, os.read(reader, _MESSAGE_BYTES_MAX))
-    os._exit(0)
-
-
-def _fork_and_end(writer: int) -> int:
-    """Fork a slot and say its number. Return in the slot, with a descriptor that tells when its parent has ended."""
+        number = int(os.read(reader, _MESSAGE_BYTES_MAX))
+        os.close(reader)
+        os.close(writer)
+        return number
     try:
         end = os.pidfd_open(os.getpid())
         slot = os.fork()
     except OSError as error:
-        os.write(writer, _refusal(error))
+        os.write(writer, b"-%d" % (error.errno or errno.EAGAIN))
         os._exit(1)
     if slot:
         os.write(writer, b"%d" % slot)
         os._exit(0)
-    return end
-
-
-def _refusal(error: OSError) -> bytes:
-    return b"-%d" % (error.errno or errno.EAGAIN)
-
-
-def _become_slot(starter: int, end: int, words: list[str]) -> None:
     waiting = select.poll()
     waiting.register(end, select.POLLIN)
     waiting.poll()
-    os.close(end)
-    os.setsid()
-    number = words[words.index("--slot") + 1]
-    if not _core.follow_parent(starter, f"exoskel slot {number}", True):
+    for descriptor in (end, reader, writer):
+        os.close(descriptor)
+    return 0
+
+
+def _become_slot(
+    requests: _socket.socket, starter: int, words: list[str], mark: str, descriptors: list[int]
+) -> list[str]:
+    """Leave the zygote's group; return what the slot is told, with each descriptor behind the word that names it."""
+    if not mark:
+        requests.close()
+        os.setsid()
+        # A signer runs no tasks, and so has no descendants to adopt.
+        is_slot = "--slot" in words
+        name = f"exoskel slot {words[words.index('--slot') + 1]}" if is_slot else "exoskel signer"
+        if not _core.follow_parent(starter, name, is_slot):
+            os._exit(1)
+        return words
+    # As a child that its manager starts by itself: of the same session. It ends with its connection.
+    os.setpgid(0, 0)
+    try:
+        # The zygote may have been ended before it could say so.
+        requests.send(f"{os.getpid()} {mark}".encode())
+    except OSError:
         os._exit(1)
+    requests.close()
+    _core.overwrite_environment(_MARK_VARIABLE, mark)
+    os.environ[_MARK_VARIABLE] = mark
+    names = words[len(words) - len(descriptors) :]
+    pairs = zip(names, map(str, descriptors), strict=True)
+    return [*words[: len(words) - len(descriptors)], *(word for pair in pairs for word in pair)]

@@ -85,6 +85,18 @@ def results_before_ready(worker: HostileWorker) -> None:
     worker.say("ready", b"")
 
 
+@on_execute("has got farther than its frame goes", ended("got results for segment 2, expected 1"))
+def results_from_beyond_the_frame(worker: HostileWorker, frame: Frame) -> None:
+    worker.results(frame.number, frame.first, 1, [NOISE], reached=frame.end + 2)
+    stop(worker)
+
+
+@on_execute("gives an item back as a result", ended("got results for segment 0, expected 1"))
+def results_of_no_segment(worker: HostileWorker, frame: Frame) -> None:
+    worker.results(frame.number, frame.first, 1, [NOISE], reached=frame.start)
+    stop(worker)
+
+
 # --- records that aren't ---------------------------------------------------------------------------
 
 

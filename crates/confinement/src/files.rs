@@ -1,11 +1,15 @@
 //! Which files a process uses, and whom it sends signals: Landlock, all of it or an error.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd,
-    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+    PathFdError, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError,
+    RulesetStatus, Scope,
 };
+
+use rustix::fs::FileType;
 
 use crate::{Confinement, ConfinementError, NetworkAccess};
 
@@ -50,11 +54,13 @@ pub(crate) fn prepare(confinement: &Confinement) -> Result<FileRules, Confinemen
             AccessFs::ReadFile | AccessFs::WriteFile,
         )?;
     }
-    for path in FACTS.map(Path::new) {
+    for path in &confinement.read_if_there {
+        rules = add_if_there(rules, path, read)?;
+    }
+    for path in FACTS {
         // Some machines don't say how they are made.
-        if path.exists() {
-            rules = add(rules, path, AccessFs::ReadFile | AccessFs::ReadDir)?;
-        }
+        let read = AccessFs::ReadFile | AccessFs::ReadDir;
+        rules = add_if_there(rules, Path::new(path), read)?;
     }
     Ok(FileRules(rules))
 }
@@ -91,19 +97,51 @@ fn add(
     path: &Path,
     access: BitFlags<AccessFs>,
 ) -> Result<RulesetCreated, ConfinementError> {
+    let opened = open(path)?.map_err(|source| unusable(path, source))?;
+    add_opened(rules, path, opened, access)
+}
+
+fn add_if_there(
+    rules: RulesetCreated,
+    path: &Path,
+    access: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, ConfinementError> {
+    match open(path)? {
+        Ok(opened) => add_opened(rules, path, opened, access),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(rules),
+        Err(source) => Err(unusable(path, source)),
+    }
+}
+
+fn open(path: &Path) -> Result<io::Result<PathFd>, ConfinementError> {
     if !path.is_absolute() {
         return Err(ConfinementError::RelativePath(path.to_owned()));
     }
-    let failed = |source| ConfinementError::Path {
+    Ok(PathFd::new(path).map_err(|error| match error {
+        PathFdError::OpenCall { source, .. } => source,
+        other => io::Error::other(other),
+    }))
+}
+
+fn unusable(path: &Path, source: io::Error) -> ConfinementError {
+    ConfinementError::Path {
         path: PathBuf::from(path),
         source,
-    };
+    }
+}
+
+fn add_opened(
+    rules: RulesetCreated,
+    path: &Path,
+    open: PathFd,
+    access: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, ConfinementError> {
+    let found = rustix::fs::fstat(&open).map_err(|error| unusable(path, error.into()))?;
     // A file has fewer rights than a folder, and others would be an error.
-    let access = match std::fs::metadata(path).map_err(failed)?.is_dir() {
-        true => access,
-        false => access & AccessFs::from_file(VERSION),
+    let access = match FileType::from_raw_mode(found.st_mode) {
+        FileType::Directory => access,
+        _ => access & AccessFs::from_file(VERSION),
     };
-    let open = PathFd::new(path).map_err(|error| failed(std::io::Error::other(error)))?;
     rules
         .add_rule(PathBeneath::new(open, access))
         .map_err(refused)

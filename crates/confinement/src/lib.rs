@@ -21,6 +21,8 @@ use std::path::PathBuf;
 pub struct Confinement {
     /// Files and folders, with all below, that it may read and execute.
     pub read: Vec<PathBuf>,
+    /// More of them. One that is not there is left out.
+    pub read_if_there: Vec<PathBuf>,
     /// Those that it may read, write and remove. What is there can't be executed.
     pub write: Vec<PathBuf>,
     /// What it may connect to.
@@ -115,6 +117,17 @@ impl Confinement {
         held.push(system_calls::apply(self.network)?);
         Ok(held)
     }
+}
+
+/// Makes what processes need that are forked from this one and confine themselves: each would make it anew, in memory of its own.
+///
+/// # Errors
+/// [`ConfinementError`] when it can't be made; a process that confines itself would have the same.
+pub fn prepare() -> Result<(), ConfinementError> {
+    for network in [NetworkAccess::Closed, NetworkAccess::Open] {
+        system_calls::prepare(network)?;
+    }
+    Ok(())
 }
 
 fn failed(step: &'static str) -> impl FnOnce(rustix::io::Errno) -> ConfinementError {

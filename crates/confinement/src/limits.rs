@@ -8,6 +8,13 @@ use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags, set_capabiliti
 
 use crate::{Confinement, ConfinementError, failed};
 
+/// What may wait in the kernel for who reads a descriptor, at most: no limit on memory counts it. The system's default is about half of it for a
+/// socket, which its owner may double.
+const DESCRIPTOR_BYTES: u64 = 512 << 10;
+
+/// So many descriptors a Python needs with some files open.
+const DESCRIPTORS_MIN: u64 = 64;
+
 /// How many threads this process has.
 pub(crate) fn threads() -> Result<usize, ConfinementError> {
     let listed = fs::read_dir("/proc/self/task").map_err(|source| ConfinementError::System {
@@ -30,6 +37,8 @@ pub(crate) fn apply(confinement: &Confinement) -> Result<Vec<String>, Confinemen
     if let Some(bytes) = confinement.memory_bytes_max {
         // Of all limits the kernel has, only that of the address space knows of memory that is shared or mapped.
         limit(Resource::As, bytes)?;
+        // What it has sent and nobody has read is memory, too.
+        limit_descriptors((bytes / DESCRIPTOR_BYTES).max(DESCRIPTORS_MIN))?;
         held.push(format!("{bytes} bytes of memory for each process"));
     }
     if let Some(bytes) = confinement.file_bytes_max {
@@ -70,6 +79,17 @@ fn count_apart(processes: u64) -> Result<(), ConfinementError> {
         fs::write(place, text).map_err(unable)?;
     }
     Ok(())
+}
+
+/// How many descriptors it may have. Programs that can't deal with many have a lower limit of their own, which they raise up to this.
+fn limit_descriptors(most: u64) -> Result<(), ConfinementError> {
+    let before = getrlimit(Resource::Nofile);
+    let lower = |limit: Option<u64>| Some(limit.map_or(most, |limit| limit.min(most)));
+    let limit = Rlimit {
+        current: lower(before.current),
+        maximum: lower(before.maximum),
+    };
+    setrlimit(Resource::Nofile, limit).map_err(failed("set a limit"))
 }
 
 fn limit(resource: Resource, most: u64) -> Result<(), ConfinementError> {

@@ -1,6 +1,8 @@
 //! How many no-op items a second pass admission, dispatch, results and taking, with two slots.
 //!
-//!     cargo run --release -p exoskel-flow --example rate
+//!     cargo run --release -p exoskel-flow --example rate [ITEMS [ITEMS_A_FRAME]]
+//!
+//! What one item costs the scheduler, in instructions: `valgrind --tool=callgrind target/release/examples/rate 2000000 256`, divided by the items.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,8 +20,16 @@ const ITEMS: u64 = 20_000_000;
     reason = "an example that measures and tells"
 )]
 fn main() {
-    for frame_items_max in [1, 16, 256, SchedulerConfig::default().frame_items_max] {
-        let items = ITEMS / if frame_items_max == 1 { 10 } else { 1 };
+    let mut arguments = std::env::args()
+        .skip(1)
+        .map(|text| text.parse().expect("a number"));
+    let all = arguments.next().unwrap_or(ITEMS);
+    let sizes = match arguments.next() {
+        Some(size) => vec![u32::try_from(size).expect("a size of frames")],
+        None => vec![1, 16, 256, SchedulerConfig::default().frame_items_max],
+    };
+    for frame_items_max in sizes {
+        let items = all / if frame_items_max == 1 { 10 } else { 1 };
         let start = std::time::Instant::now();
         let frames = run(items, frame_items_max);
         let seconds = start.elapsed().as_secs_f64();
@@ -80,6 +90,7 @@ fn run(items: u64, frame_items_max: u32) -> u64 {
                 let results = Results {
                     frame,
                     first,
+                    reached: 1,
                     sizes: &vec![64; count as usize],
                     ended: &[],
                     busy,

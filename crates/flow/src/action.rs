@@ -23,7 +23,7 @@ pub type Index = u64;
 /// What the driver must do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Send the tokens of these consecutive items to the slot, to be run by this segment of the program.
+    /// Send the tokens of these consecutive items to the slot, to be run through these segments of the program.
     Dispatch {
         /// Who runs them.
         slot: SlotId,
@@ -31,8 +31,10 @@ pub enum Action {
         frame: FrameId,
         /// Whose items.
         stream: StreamId,
-        /// Which segment of the stream's program.
-        segment: u16,
+        /// The first segment of the stream's program, for which the tokens are.
+        from: u16,
+        /// The last one. All behind the first are parallel.
+        to: u16,
         /// The first item.
         first: Index,
         /// How many.
@@ -40,11 +42,12 @@ pub enum Action {
         /// How many bytes the result of each item may have and still be sent without asking; a larger one is
         /// announced ([`Scheduler::announced`](crate::Scheduler::announced)) and waits for [`Action::Grant`].
         grant: u64,
-        /// How the slot goes about the segment's serial function.
+        /// How the slot goes about the first segment, if it is serial.
         lease: Lease,
     },
     /// Ask the slot to give back up to `count` items from the end of that frame, none that it has started. It must
-    /// answer ([`Scheduler::recalled`](crate::Scheduler::recalled)), with 0 items when all are started.
+    /// answer ([`Scheduler::recalled`](crate::Scheduler::recalled)), with 0 items when all are started. Items that have passed a serial function
+    /// and nothing else may come back before that, as [`Results`] that have not reached the frame's end.
     Recall {
         /// Who gives them back.
         slot: SlotId,
@@ -58,6 +61,16 @@ pub enum Action {
         /// Where the result waits.
         slot: SlotId,
         /// The dispatch it belongs to.
+        frame: FrameId,
+        /// The item.
+        index: Index,
+    },
+    /// Nobody needs the item from that slot any more, since another one has answered for it or its stream is closed. If it runs it may be ended;
+    /// a result that waits there is dropped. A running item must be answered for all the same; what is said does not count.
+    Interrupt {
+        /// Where the item is.
+        slot: SlotId,
+        /// From which dispatch.
         frame: FrameId,
         /// The item.
         index: Index,
@@ -79,14 +92,14 @@ pub enum Action {
 /// the frames that have it one after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lease {
-    /// The segment has no serial function: the items pass all functions one by one.
+    /// The first segment is not serial: the items pass all functions one by one.
     None,
     /// The items pass all functions one by one, and the lease ends with the last of them. When all items that were
     /// not started are asked back, it ends as soon as the running item has passed the serial function, and the slot
     /// says so ([`Scheduler::released`](crate::Scheduler::released)).
     Kept,
     /// All items pass the serial function first; then the slot gives the lease back
-    /// ([`Scheduler::released`](crate::Scheduler::released)) and goes on with the other functions.
+    /// ([`Scheduler::released`](crate::Scheduler::released)) and goes on with the segments behind it.
     PassedOn,
 }
 
@@ -107,6 +120,8 @@ pub struct Results<'a> {
     pub frame: FrameId,
     /// The first item.
     pub first: Index,
+    /// How far the items got: their results are tokens for this segment, or outcomes if there is none of this number.
+    pub reached: u16,
     /// The bytes of each result.
     pub sizes: &'a [u64],
     /// Items whose result is their outcome although segments follow, ascending.
@@ -123,11 +138,13 @@ pub struct Results<'a> {
 pub struct Accepted<'a> {
     /// Whose items.
     pub stream: StreamId,
-    /// The segment they passed.
-    pub segment: u16,
+    /// The first segment they passed, for which their tokens were.
+    pub from: u16,
+    /// The segment that they have reached.
+    pub reached: u16,
     /// Items whose results are their outcomes.
     pub outcomes: &'a [Range<Index>],
-    /// Items whose results are tokens: they replace the earlier ones and will be dispatched again.
+    /// Items whose results are tokens for `reached`: they replace the earlier ones and will be dispatched again, unless they are away.
     pub tokens: &'a [Range<Index>],
 }
 

@@ -7,10 +7,20 @@ use crate::item::ItemState;
 use crate::scheduler::Scheduler;
 use crate::slot::{LeaseEnd, nanos};
 use crate::stream::{Stream, WaitingResult};
-use crate::{Accepted, Breach, FrameId, Index, Lease, Results, SlotId, StreamId};
+use crate::{Accepted, Action, Breach, FrameId, Index, Lease, Results, SlotId, StreamId};
 
 /// Announced sizes beyond this are taken as this, so that sums never overflow; no host has so much memory.
 const ANNOUNCED_MAX: u64 = 1 << 48;
+
+/// What the results of an answer are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AnswerKind {
+    Results,
+    /// Exceptions for which items run again.
+    Retriable,
+    /// What items keep until others are joined.
+    Away,
+}
 
 /// Sums over the items of an answer.
 #[derive(Default)]
@@ -30,14 +40,14 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// When a result is larger than its grant, or has none. Nothing of the answer counts then.
+    /// When a result is larger than its grant, or has none, or when the items can't have got so far. Nothing of the answer counts then.
     pub fn results(
         &mut self,
         slot: SlotId,
         results: Results<'_>,
         now: Duration,
     ) -> Result<Option<Accepted<'_>>, Breach> {
-        self.take_in(slot, results, false, now)
+        self.take_in(slot, results, AnswerKind::Results, now)
     }
 
     /// Exceptions arrived that the program wants its items to be run again for. An item runs again, on another slot if
@@ -53,38 +63,76 @@ impl Scheduler {
         results: Results<'_>,
         now: Duration,
     ) -> Result<Option<Accepted<'_>>, Breach> {
-        self.take_in(slot, results, true, now)
+        self.take_in(slot, results, AnswerKind::Retriable, now)
+    }
+
+    /// Items were expanded, and wait for what becomes of that: they go on at `reached` when all of it is there ([`join`](Self::join)), or
+    /// [end](Self::end_away) without it. The results are what they keep until then. Those of them that count are tokens.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`results`](Self::results).
+    pub fn expanded(
+        &mut self,
+        slot: SlotId,
+        results: Results<'_>,
+        now: Duration,
+    ) -> Result<Option<Accepted<'_>>, Breach> {
+        self.take_in(slot, results, AnswerKind::Away, now)
     }
 
     fn take_in(
         &mut self,
         slot: SlotId,
         results: Results<'_>,
-        retriable: bool,
+        kind: AnswerKind,
         now: Duration,
     ) -> Result<Option<Accepted<'_>>, Breach> {
         let Results {
             frame,
             first,
+            reached,
             sizes,
             ended,
             busy,
         } = results;
+        let (retriable, away) = (kind == AnswerKind::Retriable, kind == AnswerKind::Away);
         let count = u32::try_from(sizes.len()).unwrap_or(u32::MAX);
         let Some(row) = self.slots.row(slot) else {
             return Ok(None);
         };
+        let answered = first..first.saturating_add(u64::from(count));
+        let late = match self.has_late(row) {
+            true => self.settle_late(row, frame, answered.clone(), Some(busy), now),
+            false => 0,
+        };
         let Some(slot) = self.slots.get_mut(row) else {
             return Ok(None);
         };
-        slot.receive_owed(frame, first..first.saturating_add(u64::from(count)));
+        slot.receive_owed(frame, answered);
         let Some(position) = slot.position(frame) else {
             return Ok(None);
         };
         let known = &slot.frames[position];
-        let (segment, grant, whole) = (known.segment, known.grant, known.count);
+        let (from, grant, whole) = (known.from, known.grant, known.count);
+        let (to, leads) = (known.to, known.check_reached(reached, away)?);
+        // They were asked back when they had passed the serial function, and go on elsewhere.
+        let is_halfway = !leads && reached <= to;
+        let is_alone = to == from;
+        let goes_beyond = match leads {
+            true => to < known.furthest,
+            false => reached > to + 1,
+        };
+        let passed = match leads {
+            true => known.furthest,
+            false => reached - 1,
+        };
         let serial_nanos = known.serial_nanos;
-        let busy = known.credible(busy, &self.config, now);
+        let busy = match late {
+            0 => known.credible(busy, &self.config, now),
+            // Nobody knows what the others took.
+            _ => Duration::ZERO,
+        };
         let range = known.clip(first, count);
         let Ok(place) = self
             .streams
@@ -93,15 +141,23 @@ impl Scheduler {
             return Ok(None);
         };
         let stream = &mut self.streams[place];
-        let last = usize::from(segment) + 1 == stream.segments.len();
+        let last = usize::from(reached) == stream.segments.len() && !away;
         let closed = stream.closed;
         // An index of the range is at or behind `first`.
         let size = |index: Index| {
             let position = usize::try_from(index - first).ok();
             position.and_then(|at| sizes.get(at)).copied().unwrap_or(0)
         };
+        let has_copies = stream.has_copies();
+        if has_copies {
+            stream.prefer(frame, range.clone());
+        }
         stream.check_sizes(frame, grant, range.clone(), size)?;
 
+        let others = match has_copies {
+            true => stream.decide(frame, range.clone()),
+            false => Vec::new(),
+        };
         let arrived = stream.forget_waiting(frame, range.clone());
         slot.receivable = slot.receivable.saturating_sub(arrived);
         let (outcomes, tokens) = (&mut self.outcomes, &mut self.tokens);
@@ -139,9 +195,12 @@ impl Scheduler {
             item.state = match (closed, is_outcome) {
                 (true, _) => ItemState::Gone,
                 (false, true) => ItemState::Finished,
+                (false, false) if away => ItemState::Away,
                 (false, false) => ItemState::Ready,
             };
-            item.segment += u16::from(!is_outcome);
+            if !is_outcome {
+                item.segment = reached;
+            }
             lengthen(if is_outcome { outcomes } else { tokens }, index);
         });
         if tally.accepted == 0 {
@@ -149,59 +208,116 @@ impl Scheduler {
         }
 
         stream.out -= u64::from(tally.accepted);
-        stream.let_go(segment, tally.old_bytes);
-        stream.held_results = stream.held_results.saturating_add(tally.new_bytes);
+        stream.let_go(from, tally.old_bytes);
+        if reached == 0 {
+            // Another round begins with the first segment.
+            let ended: u64 = outcomes.iter().cloned().flatten().map(size).sum();
+            stream.held_input = stream
+                .held_input
+                .saturating_add(tally.new_bytes.saturating_sub(ended));
+            stream.held_results = stream.held_results.saturating_add(ended);
+        } else {
+            stream.held_results = stream.held_results.saturating_add(tally.new_bytes);
+        }
         stream.reserved = stream
             .reserved
             .saturating_sub(grant.saturating_mul(u64::from(tally.ran)));
-        let known = &mut stream.segments[usize::from(segment)];
         let finished = u64::from(tally.accepted) - again.len() as u64;
-        known.result_bytes.observe(tally.new_bytes, finished);
+        stream.segments[usize::from(passed)]
+            .result_bytes
+            .observe(tally.new_bytes, finished);
+        if !is_alone && serial_nanos > 0 && !is_halfway {
+            let rest = &mut stream.segments[usize::from(from) + 1];
+            rest.time.observe(nanos(busy), tally.ran);
+            rest.estimate_at(row).time.observe(nanos(busy), tally.ran);
+        }
+        let known = &mut stream.segments[usize::from(from)];
+        known.is_fused |= goes_beyond;
         // What a frame's serial part took was told before and is not in `busy`.
         let time = nanos(busy).saturating_add(serial_nanos.saturating_mul(u64::from(tally.ran)));
-        known.time.observe(time, tally.ran);
-        known.estimate_at(row).time.observe(time, tally.ran);
+        if is_alone && known.rest {
+            if !goes_beyond {
+                known.serial_time.observe(time, tally.ran);
+            }
+        } else if !is_halfway {
+            known.time.observe(time, tally.ran);
+            known.estimate_at(row).time.observe(time, tally.ran);
+        }
         if closed {
             stream.ring.trim();
         } else {
             stream.finished += tally.finished;
-            tokens
-                .iter()
-                .for_each(|range| stream.make_ready(segment + 1, range.clone()));
+            if !away {
+                tokens
+                    .iter()
+                    .for_each(|range| stream.make_ready(reached, range.clone()));
+            }
             for index in again {
-                stream.make_ready_elsewhere(segment, index, slot.id);
+                stream.make_ready_elsewhere(from, index, slot.id);
             }
         }
 
-        slot.answered(position, busy, now);
+        let seen = slot.answered(position, busy, now);
+        self.lag.observe(seen);
         slot.statistics.items += u64::from(tally.accepted);
         slot.statistics.bytes_received = slot
             .statistics
             .bytes_received
             .saturating_add(tally.new_bytes);
         slot.statistics.busy = slot.statistics.busy.saturating_add(busy);
+        if is_halfway {
+            slot.frames[position].given_back(tally.ran);
+            slot.statistics.recalled += u64::from(tally.ran);
+        }
         let frames = slot.running_frames;
         let lease_end = slot.settle(position, tally.ran, tally.ran_bytes, tally.accepted);
         if slot.running_frames < frames {
-            stream.segments[usize::from(segment)].finished(row, whole);
+            stream.segments[usize::from(from)].finished(row, whole);
         }
         let stream_id = stream.id;
+        if !others.is_empty() {
+            self.copies_decided(frame, others);
+        }
         self.end_lease(lease_end);
         self.drop_if_done(place);
         self.stir(now);
         Ok((!closed).then_some(Accepted {
             stream: stream_id,
-            segment,
+            from,
+            reached,
             outcomes: &self.outcomes,
             tokens: &self.tokens,
         }))
     }
 
-    /// The stream and the segment of a frame that a slot has.
-    pub fn frame(&self, slot: SlotId, frame: FrameId) -> Option<(StreamId, u16)> {
+    /// The stream of a frame that a slot has, and the first and the last segment that it runs through.
+    pub fn frame(&self, slot: SlotId, frame: FrameId) -> Option<(StreamId, u16, u16)> {
         let (row, position) = self.find(slot, frame)?;
         let known = &self.slots.get(row)?.frames[position];
-        Some((known.stream, known.segment))
+        Some((known.stream, known.from, known.to))
+    }
+
+    /// How many items a frame has that a slot has.
+    pub fn frame_items(&self, slot: SlotId, frame: FrameId) -> u32 {
+        let found = self.find(slot, frame).and_then(|(row, position)| {
+            let known = self.slots.get(row)?.frames.get(position)?;
+            Some(known.count)
+        });
+        found.unwrap_or(0)
+    }
+
+    /// Whether a slot owes answers for all of these items, by this frame.
+    pub fn owes(&self, slot: SlotId, frame: FrameId, items: Range<Index>) -> bool {
+        let found = self.find(slot, frame).and_then(|(row, position)| {
+            let known = &self.slots.get(row)?.frames[position];
+            let own = known.range();
+            let is_own = items.start >= own.start && items.end <= own.end && !items.is_empty();
+            let stream = &self.streams[self.place(known.stream)?];
+            let count = usize::try_from(items.end.saturating_sub(items.start)).ok()?;
+            let owed = stream.ring.walk(items.start).take(count);
+            Some(is_own && owed.filter(|item| item.is_at(frame)).count() == count)
+        });
+        found == Some(true)
     }
 
     /// The most result bytes that a slot may send now: the grants of all items that it has not answered for, and the
@@ -226,13 +342,14 @@ impl Scheduler {
             return;
         }
         let busy = known.credible(busy, &self.config, now);
-        let (lease_end, count) = (LeaseEnd(known.stream, known.segment), known.running());
+        let (lease_end, count) = (LeaseEnd(known.stream, known.from), known.running());
         if known.lease == Lease::PassedOn {
             known.serial_nanos = nanos(busy) / u64::from(count.max(1));
-            slot.answered(position, busy, now);
+            let seen = slot.answered(position, busy, now);
+            self.lag.observe(seen);
             slot.statistics.busy = slot.statistics.busy.saturating_add(busy);
         }
-        slot.progress = now;
+        slot.speaks(now);
         slot.held_back = false;
         let LeaseEnd(stream, segment) = lease_end;
         if let Some(place) = self.place(stream) {
@@ -260,11 +377,18 @@ impl Scheduler {
         let Some((row, position)) = self.find(slot, frame) else {
             return Ok(());
         };
+        let item = index..index.saturating_add(1);
+        if self.settle_late(row, frame, item.clone(), Some(Duration::ZERO), now) > 0 {
+            // It has run to its end all the same.
+            self.actions
+                .push_back(Action::Interrupt { slot, frame, index });
+            return Ok(());
+        }
         let Some(at) = self.slots.get_mut(row) else {
             return Ok(());
         };
         let known = &at.frames[position];
-        let (stream, segment, grant) = (known.stream, known.segment, known.grant);
+        let (stream, to, grant) = (known.stream, known.to, known.grant);
         let Some(place) = self
             .streams
             .binary_search_by_key(&stream, |stream| stream.id)
@@ -273,6 +397,8 @@ impl Scheduler {
             return Ok(());
         };
         let stream = &mut self.streams[place];
+        stream.prefer(frame, item.clone());
+        let others = stream.decide(frame, item);
         let Some(item) = stream.ring.get_mut(index).filter(|item| item.is_at(frame)) else {
             return Ok(());
         };
@@ -288,7 +414,7 @@ impl Scheduler {
         };
         stream.reserved = stream.reserved.saturating_sub(grant);
         let bytes = bytes.min(ANNOUNCED_MAX);
-        stream.segments[usize::from(segment)]
+        stream.segments[usize::from(to)]
             .result_bytes
             .observe(bytes.min(self.config.result_budget_bytes), 1);
         if closed {
@@ -305,9 +431,12 @@ impl Scheduler {
                 },
             );
         }
-        at.progress = now;
+        at.speaks(now);
         at.held_back = false;
         let lease_end = at.settle(position, 1, token_bytes, u32::from(closed));
+        if !others.is_empty() {
+            self.copies_decided(frame, others);
+        }
         self.end_lease(lease_end);
         self.drop_if_done(place);
         self.stir(now);

@@ -28,6 +28,8 @@ pub struct SchedulerConfig {
     /// How long a slot should be busy with one frame: long enough that dispatching costs nothing, short enough that
     /// the last frames end together.
     pub frame_time: Duration,
+    /// The same, of a frame whose items the slot folds into one: the longer it is, the fewer partial results there are to combine.
+    pub fold_time: Duration,
     /// How much work, by estimate, waits at a slot. Whatever this says, one frame waits behind the running one, so
     /// that sending hides behind computing.
     pub window_time: Duration,
@@ -56,6 +58,11 @@ pub struct SchedulerConfig {
     /// Work that is taken back from a busy slot for an idle one must be worth this much by estimate, or its slot
     /// must have been silent for so long.
     pub recall_time: Duration,
+    /// When slots are idle, an item that runs for more than this many hundredths of the time that is usual in its segment runs at a second
+    /// slot, too, and the first answer counts. 0: never.
+    pub stragglers: u32,
+    /// It must run for more than this, too.
+    pub straggler_time: Duration,
     /// Slots at the same time.
     pub slots_max: u32,
     /// Streams at the same time.
@@ -99,6 +106,7 @@ impl Default for SchedulerConfig {
             frame_items_max: 4096,
             frame_bytes_max: MIB,
             frame_time: Duration::from_millis(2),
+            fold_time: Duration::from_millis(50),
             window_time: Duration::from_millis(10),
             round_trip_max: Duration::from_millis(500),
             window_bytes_max: 4 * MIB,
@@ -111,6 +119,8 @@ impl Default for SchedulerConfig {
             tickets_max: 32_768,
             submitted_max: 1 << 24,
             recall_time: Duration::from_millis(1),
+            stragglers: 0,
+            straggler_time: Duration::from_millis(100),
             slots_max: 4096,
             streams_max: 4096,
         }

@@ -22,7 +22,8 @@ const LOOKS_MAX: u32 = 32;
 #[derive(Clone, Copy, Debug)]
 struct Choice {
     place: usize,
-    segment: u16,
+    from: u16,
+    to: u16,
     first: Index,
     count: u32,
     bytes: u64,
@@ -106,14 +107,15 @@ impl Scheduler {
             if stream.suspects > 0 {
                 return Takers::Anyone;
             }
-            for segment in &stream.segments {
+            for (number, segment) in stream.segments.iter().enumerate() {
                 if !segment.elsewhere.is_empty() {
                     return Takers::Anyone;
                 }
                 if segment.ready.is_empty() {
                     continue;
                 }
-                let gain = outlook.gain_by_moving(segment);
+                let is_alone = outlook.is_alone(stream, number);
+                let gain = outlook.gain_by_moving(segment).filter(|_| !is_alone);
                 let row = match (segment.serial, segment.holder, gain) {
                     (true, Some(_), Some(_)) => continue,
                     (true, Some(holder), None) => Some(holder.row),
@@ -148,10 +150,17 @@ impl Scheduler {
         };
     }
 
-    /// The best frame for this slot: streams in turn, in each of them the latest segment and the oldest item first.
+    /// The best frame for this slot: streams in turn, in each of them the last line, the latest segment and the oldest item first.
     fn choose(&self, row: usize, now: Duration) -> Option<Choice> {
         let slot = self.slots.get(row)?;
-        let places = || (self.turn..self.streams.len()).chain(0..self.turn.min(self.streams.len()));
+        let turns = || (self.turn..self.streams.len()).chain(0..self.turn.min(self.streams.len()));
+        let places = || {
+            turns().map(|place| {
+                let Stream { line, lines, .. } = self.streams[place];
+                // What is made of items first.
+                place + usize::from(lines - 1) - 2 * usize::from(line)
+            })
+        };
         let alone = || {
             let suspect =
                 |place: usize| choose_suspect(&self.streams[place], place, row, &self.config);
@@ -177,16 +186,20 @@ impl Scheduler {
     fn dispatch(&mut self, row: usize, choice: Choice, now: Duration) -> Action {
         let id = FrameId(self.next_frame);
         self.next_frame += 1;
-        self.turn = choice.place + 1;
-        self.unworthy_until = None;
+        let Stream { line, lines, .. } = self.streams[choice.place];
+        self.turn = choice.place + usize::from(lines - line);
+        self.expect_recall(now);
+        self.look_below(choice.place);
         let stream = &mut self.streams[choice.place];
         let count = u64::from(choice.count);
         let grant = stream.grant(
             &self.config,
-            choice.segment,
+            (choice.from, choice.to),
             choice.first..choice.first + count,
         );
-        let segment = &mut stream.segments[usize::from(choice.segment)];
+        let furthest = choice.from + u16::from(stream.segments[usize::from(choice.from)].rest);
+        let then = stream.segments[usize::from(furthest)].then;
+        let segment = &mut stream.segments[usize::from(choice.from)];
         if choice.suspect {
             segment.suspects.remove(&choice.first);
             stream.suspects -= 1;
@@ -207,7 +220,10 @@ impl Scheduler {
         let frame = Frame {
             id,
             stream: stream.id,
-            segment: choice.segment,
+            from: choice.from,
+            to: choice.to,
+            furthest,
+            then,
             first: choice.first,
             count: choice.count,
             pending: choice.count,
@@ -236,7 +252,8 @@ impl Scheduler {
             slot: slot.id,
             frame: id,
             stream,
-            segment: choice.segment,
+            from: choice.from,
+            to: choice.to,
             first: choice.first,
             count: choice.count,
             grant,
@@ -277,15 +294,32 @@ impl View<'_> {
         if stream.ready == stream.suspects {
             return None;
         }
-        let mut segments = stream.segments.iter().enumerate().rev();
-        segments.find_map(|(number, segment)| {
-            let again = self.retry(stream, segment);
-            let frame = again.or_else(|| self.cut(stream, segment, self.lease(segment)?))?;
-            Some(Choice {
-                place,
-                segment: number as u16,
-                ..frame
-            })
+        let segments = || stream.segments.iter().enumerate().rev();
+        // What stands before a serial segment that is alone here waits, and others wait for it.
+        let at_home = |number: usize, segment: &SegmentState| {
+            segment.home == Some(self.row) && (!segment.rest || self.all.is_alone(stream, number))
+        };
+        let first = segments().find_map(|(number, segment)| {
+            let is_first = segment.serial && !segment.ready.is_empty() && at_home(number, segment);
+            is_first.then(|| self.frame_of(stream, place, number))?
+        });
+        first.or_else(|| segments().find_map(|(number, _)| self.frame_of(stream, place, number)))
+    }
+
+    /// A frame that begins with this segment.
+    fn frame_of(&self, stream: &Stream, place: usize, number: usize) -> Option<Choice> {
+        let segment = &stream.segments[number];
+        let is_alone = self.all.is_alone(stream, number);
+        let again = || self.retry(stream, segment);
+        let cut = || self.cut(stream, segment, self.lease(segment, is_alone)?, is_alone);
+        let frame = again().or_else(cut)?;
+        let from = number as u16;
+        let to = from + u16::from(segment.rest && !is_alone);
+        Some(Choice {
+            place,
+            from,
+            to,
+            ..frame
         })
     }
 
@@ -300,7 +334,8 @@ impl View<'_> {
         let (failed, first) = segment.retry_at(self.slot.id, self.all.usable < 2)?;
         Some(Choice {
             place: 0,
-            segment: 0,
+            from: 0,
+            to: 0,
             first,
             count: 1,
             bytes: stream.ring.get(first)?.bytes,
@@ -339,7 +374,8 @@ fn choose_suspect(
             let bytes = stream.ring.get(first)?.bytes;
             (!segment.serial || segment.holder.is_none()).then(|| Choice {
                 place,
-                segment: number as u16,
+                from: number as u16,
+                to: number as u16 + u16::from(segment.rest),
                 first,
                 count: 1,
                 bytes,

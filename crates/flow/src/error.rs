@@ -74,6 +74,16 @@ pub enum Breach {
         /// The item.
         index: Index,
     },
+    /// The slot says that its items got where they can't have got.
+    #[error("got results for segment {got}, expected {least} to {most}")]
+    Reached {
+        /// The segment that it says.
+        got: u16,
+        /// The next one behind the first that the frame runs through.
+        least: u16,
+        /// The next one behind the last.
+        most: u16,
+    },
     /// The result was announced before.
     #[error("got a second announcement of the result of item {index}, expected one")]
     AnnouncedTwice {

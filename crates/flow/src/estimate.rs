@@ -9,11 +9,16 @@ const COLD_SAMPLES: u32 = 4;
 /// Longer times count as this (about two years), so that sums never overflow.
 const NANOS_MAX: u64 = 1 << 56;
 
-/// A moving average of the time of one item.
+/// A sample is no farther from the average than this many times the average, where it is about how far they are.
+const SPREAD_MAX: u64 = 8;
+
+/// A moving average of the time of one item, and of how far times are from it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Estimate {
     nanos: u64,
     samples: u32,
+    /// In square nanoseconds.
+    variance: f64,
 }
 
 impl Estimate {
@@ -23,6 +28,13 @@ impl Estimate {
             return;
         }
         let sample = (nanos / u64::from(count)).clamp(1, NANOS_MAX);
+        if self.samples >= COLD_SAMPLES {
+            let most = self.nanos.saturating_mul(SPREAD_MAX);
+            let distance = sample.abs_diff(self.nanos).min(most) as f64;
+            // The mean of several is nearer to the average than each of them is.
+            let square = distance * distance * f64::from(count);
+            self.variance += (square - self.variance) / 8.0;
+        }
         self.nanos = match self.samples {
             0 => sample,
             samples if samples < COLD_SAMPLES && sample < self.nanos => sample,
@@ -38,6 +50,18 @@ impl Estimate {
     /// Nanoseconds of one item, once the first items no longer count.
     pub(crate) fn settled(&self) -> Option<u64> {
         (self.samples >= COLD_SAMPLES).then_some(self.nanos)
+    }
+
+    /// How long an item that runs when somebody looks goes on, on average: E[S^2] / 2 E[S], which is half of the time if all take the same,
+    /// and all of it if times are exponential.
+    pub(crate) fn residual(&self) -> u64 {
+        let mean = self.nanos.max(1) as f64;
+        ((self.variance + mean * mean) / (2.0 * mean)) as u64
+    }
+
+    /// How far times are from their mean, as a share of it.
+    pub(crate) fn variation(&self) -> f64 {
+        self.variance.sqrt() / self.nanos.max(1) as f64
     }
 
     /// Nanoseconds of one item, once there was an answer.
@@ -87,6 +111,31 @@ impl Least {
     /// What is known, 0 as long as that is nothing.
     pub(crate) fn nanos(&self) -> u64 {
         self.nanos
+    }
+}
+
+/// How long answers usually take that need no time themselves: on the way, and until somebody here looks at them. Unlike the round trip to
+/// a slot it grows when there is more to do here than can be done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Lag(u64);
+
+impl Lag {
+    /// Learns from one answer: nanoseconds, and whether that is an upper bound.
+    pub(crate) fn observe(&mut self, seen: Option<(u64, bool)>) {
+        let Some((seen, at_most)) = seen else {
+            return;
+        };
+        let seen = seen.min(NANOS_MAX);
+        self.0 = match (seen > self.0, at_most) {
+            (true, true) => self.0,
+            (true, false) => self.0 + (seen - self.0).div_ceil(2),
+            (false, _) => self.0 - (self.0 - seen) / 8,
+        };
+    }
+
+    /// What is known, 0 as long as that is nothing.
+    pub(crate) fn nanos(&self) -> u64 {
+        self.0
     }
 }
 
@@ -158,6 +207,23 @@ mod tests {
         assert!(estimate.nanos().unwrap() < 2000);
         (0..40).for_each(|_| estimate.observe(10_000_000_000, 1));
         assert!(estimate.nanos().unwrap() > 9_000_000_000);
+    }
+
+    /// Aim: who comes to a running item waits for half of it if all take the same, for all of it if times are exponential. Method: the
+    /// quantiles of that distribution in an order that has no trend, one by one and in frames.
+    #[test]
+    fn a_running_item_goes_on_for_longer_if_times_differ() {
+        let (mut same, mut differ) = (Estimate::default(), Estimate::default());
+        let mut sum = 0;
+        for step in 0..4000_u64 {
+            same.observe(1_000_000, 1);
+            let share = ((step * 611) % 1000) as f64 / 1000.0 + 0.0005;
+            differ.observe((-share.ln() * 1e6) as u64 + 1, 1);
+            sum += u64::from(step >= 2000) * differ.residual();
+        }
+        assert_eq!(same.residual(), 500_000);
+        let mean = sum / 2000;
+        assert!((700_000..1_300_000).contains(&mean), "{mean}");
     }
 
     /// Aim: what takes longer by chance is passed over, what takes longer from now on is believed after a while.

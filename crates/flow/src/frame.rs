@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::{FrameId, Index, Lease, SchedulerConfig, StreamId};
+use crate::{Breach, FrameId, Index, Lease, SchedulerConfig, StreamId, Then};
 
 /// Whether items of a frame were asked back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,13 @@ pub(crate) enum RecallState {
 pub(crate) struct Frame {
     pub(crate) id: FrameId,
     pub(crate) stream: StreamId,
-    pub(crate) segment: u16,
+    /// The first segment that its items pass, and the last one.
+    pub(crate) from: u16,
+    pub(crate) to: u16,
+    /// The last one that a slot may run through, which it does where it can't give back what it has.
+    pub(crate) furthest: u16,
+    /// What becomes of the results of that one.
+    pub(crate) then: Then,
     pub(crate) first: Index,
     pub(crate) count: u32,
     /// Items without an answer: running, queued, announced or granted.
@@ -34,7 +40,7 @@ pub(crate) struct Frame {
     pub(crate) item_nanos: u64,
     /// A single item that must run alone.
     pub(crate) suspect: bool,
-    /// The part that the frame was given in its segment's serial function.
+    /// The part that the frame was given in its first segment, if that is serial.
     pub(crate) lease: Lease,
     /// Whether the frame still has its lease.
     pub(crate) leased: bool,
@@ -69,6 +75,25 @@ impl Frame {
         busy.min(elapsed.saturating_add(config.frame_time))
     }
 
+    /// Whether its items can have got so far: they pass the segments in order, and one at least, or have got where the last one leads to. Says
+    /// whether it is that.
+    pub(crate) fn check_reached(&self, got: u16, is_away: bool) -> Result<bool, Breach> {
+        let (least, most) = (self.from + 1, self.furthest + 1);
+        let leads_to = match self.then {
+            Then::Expand { join, .. } if is_away => join,
+            Then::Expand { after, .. } => after,
+            Then::Repeat { from, .. } => Some(from).filter(|from| *from < self.furthest),
+            Then::Next | Then::Fold => None,
+        };
+        if leads_to == Some(got) {
+            return Ok(true);
+        }
+        if !is_away && (least..=most).contains(&got) {
+            return Ok(false);
+        }
+        Err(Breach::Reached { got, least, most })
+    }
+
     /// The part of an answer's range that this frame can be answerable for. Takes any numbers.
     pub(crate) fn clip(&self, first: Index, count: u32) -> Range<Index> {
         let own = self.range();
@@ -78,12 +103,25 @@ impl Frame {
     }
 
     /// How many items could be asked back for themselves, when `started` of them must be taken as started. Those of a
-    /// serial function would gain nothing by it as long as their slot has its lease.
-    pub(crate) fn recallable(&self, started: u32) -> u32 {
-        if self.lease == Lease::None && !self.suspect && self.recall == RecallState::Idle {
+    /// serial function would gain nothing by it as long as their slot has its lease; what has passed it comes back as tokens for the next
+    /// segment, which pays when the stream `is_ending`: until then the frame keeps its slot busy while the lease goes round.
+    pub(crate) fn recallable(&self, started: u32, is_ending: bool) -> u32 {
+        let waits = match self.lease {
+            Lease::None => true,
+            Lease::Kept => false,
+            Lease::PassedOn => is_ending && !self.leased,
+        };
+        if waits && !self.suspect && self.recall == RecallState::Idle {
             self.running().saturating_sub(started)
         } else {
             0
+        }
+    }
+
+    /// So many items were given back halfway, before the answer to what asked for them.
+    pub(crate) fn given_back(&mut self, items: u32) {
+        if let RecallState::Asked(asked) = &mut self.recall {
+            *asked = asked.saturating_sub(items);
         }
     }
 

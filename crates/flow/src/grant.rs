@@ -1,5 +1,6 @@
 //! Who may send how much: results are as large as they like, the memory of the manager is not.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 
 use crate::item::ItemState;
@@ -11,13 +12,18 @@ impl Stream {
     /// Bytes that each result of a new frame may have without asking: what is usual, as long as the frame does not
     /// take more than half of the room that is left; never less than the least, of which a token that is held for the item until
     /// its result comes has its part already.
-    pub(crate) fn grant(&self, config: &SchedulerConfig, segment: u16, items: Range<Index>) -> u64 {
+    pub(crate) fn grant(
+        &self,
+        config: &SchedulerConfig,
+        (from, to): (u16, u16),
+        items: Range<Index>,
+    ) -> u64 {
         let count = items.end.saturating_sub(items.start).max(1);
-        let average = self.segments[usize::from(segment)].result_bytes.bytes();
+        let average = self.segments[usize::from(to)].result_bytes.bytes();
         let usual = config.grant_bytes.max(average.saturating_mul(2));
         let roomy = usual.min(self.result_room(config) / (2 * count));
         let least = config.grant_bytes_least();
-        if roomy >= least || segment == 0 {
+        if roomy >= least || from == 0 {
             return roomy.max(least);
         }
         let tokens = self
@@ -30,13 +36,33 @@ impl Stream {
 }
 
 impl Scheduler {
+    /// Looks how much is held of what the items of a line were made into.
+    pub(crate) fn look_below(&mut self, place: usize) {
+        let Stream { line, lines, .. } = self.streams[place];
+        if lines == 1 {
+            return;
+        }
+        let first = place - usize::from(line);
+        let group = self.streams[first..first + usize::from(lines)].iter();
+        let inner = group.filter(|other| other.is_inner);
+        let below = inner.map(|other| match other.line.cmp(&line) {
+            Ordering::Less => 0,
+            // Its own items may be made of its items, too; its results are counted in any case.
+            Ordering::Equal => other.held_input,
+            Ordering::Greater => other.held_input.saturating_add(other.held_results),
+        });
+        self.streams[place].held_below = below.sum();
+    }
+
     /// Grants results that wait, oldest item first, while there is room; the oldest item that the user
     /// has not taken has its grant whatever the room is, since all others may wait for it.
     pub(crate) fn grant_waiting(&mut self) {
-        for stream in &mut self.streams {
-            if stream.waiting.is_empty() || stream.closed {
+        for place in 0..self.streams.len() {
+            if self.streams[place].waiting.is_empty() || self.streams[place].closed {
                 continue;
             }
+            self.look_below(place);
+            let stream = &mut self.streams[place];
             let oldest = stream.oldest();
             let mut room = stream.result_room(&self.config);
             for (&index, waiting) in stream

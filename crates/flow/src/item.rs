@@ -19,6 +19,8 @@ pub(crate) enum ItemState {
     Announced,
     /// Run; its result has its grant and is on the way.
     Granted,
+    /// Waits for what becomes of the items that it was expanded to.
+    Away,
     /// Has its outcome, which the user has not taken.
     Finished,
     /// Has its outcome, which is its token and which the user has not taken.
@@ -110,6 +112,18 @@ impl ItemRing {
     pub(crate) fn walk(&self, first: Index) -> impl Iterator<Item = &Item> {
         let position = self.position(first).unwrap_or(self.items.len());
         self.items.range(position.min(self.items.len())..)
+    }
+
+    /// The first item from `first` on that is still to have a result and doesn't wait for others, or the end.
+    pub(crate) fn unsettled(&self, first: Index) -> Index {
+        let first = first.max(self.base);
+        let settled = self.walk(first).take_while(|item| {
+            matches!(
+                item.state,
+                ItemState::Finished | ItemState::Returned | ItemState::Away | ItemState::Gone
+            )
+        });
+        first + settled.count() as u64
     }
 
     /// Lets go of the oldest items as far as they are gone.

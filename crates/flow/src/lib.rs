@@ -13,6 +13,7 @@
 //! * `answers`: results, leases given back, results that wait for a grant; `grant`: who may send a large result now
 //! * `recovery`: what happens to the items of a lost slot
 //! * `slot_table`: all slots, and the order in which they choose
+//! * `workload`: what is seen of all of it; `contract`: how many slots there should be, by that
 //! * `stream`, `item`, `slot`, `frame`, `ranges`: the state of each; `estimate`: how long an item takes
 //!
 //! # Invariants
@@ -29,6 +30,7 @@
 mod action;
 mod answers;
 mod config;
+pub mod contract;
 mod dispatch;
 mod error;
 mod estimate;
@@ -43,7 +45,9 @@ mod scheduler;
 mod slot;
 mod slot_table;
 mod statistics;
+mod stragglers;
 mod stream;
+mod workload;
 
 pub use action::{
     Accepted, Action, Cancel, Departure, Failure, FrameId, Index, Lease, Results, SlotId, StreamId,
@@ -51,8 +55,10 @@ pub use action::{
 pub use config::{SchedulerConfig, StreamOptions, Tickets};
 pub use error::{Breach, FlowError};
 pub use program::{
-    FunctionId, PROGRAM_FUNCTIONS_MAX, Program, ProgramError, SKELETON_DEPTH_MAX, Segment, Skeleton,
+    FunctionId, LineRole, PROGRAM_FUNCTIONS_MAX, Program, ProgramError, ProgramLine,
+    SKELETON_DEPTH_MAX, Segment, SegmentStep, Skeleton, Then,
 };
 pub use ranges::RangeSet;
 pub use scheduler::Scheduler;
 pub use statistics::{SlotStatistics, StreamProgress};
+pub use workload::Workload;

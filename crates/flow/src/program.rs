@@ -1,5 +1,7 @@
 //! Skeletons, and what they compile to.
 
+mod compile;
+
 use thiserror::Error;
 
 /// How deep skeletons may be nested; deeper ones are a mistake of the program that builds them.
@@ -21,21 +23,171 @@ pub enum Skeleton {
     Farm(Box<Self>),
     /// Stages one after another, each working on another item.
     Pipeline(Vec<Self>),
+    /// A function that makes any number of items of one. They follow each other in the order of those that they were made of.
+    FlatMap(FunctionId),
+    /// What is inside runs on each part of an item at the same time; then the results of the parts become one again.
+    Map {
+        /// Makes the parts of an item; without one, the item is its parts.
+        split: Option<FunctionId>,
+        /// What runs on each part, on as many slots as are free.
+        worker: Box<Self>,
+        /// Makes one result of the list of the parts' results; without one, the list is the result.
+        join: Option<FunctionId>,
+    },
+    /// All items become one, two neighbours at a time: the last stage of a program.
+    Reduce {
+        /// Makes one of two; it is associative.
+        operator: FunctionId,
+        /// What stands before the first item, if anything does: a value in the table of functions.
+        initial: Option<FunctionId>,
+    },
+    /// What is inside runs on an item again and again, once at least.
+    Iterate {
+        /// What makes the next value of a value, on as many slots as are free.
+        body: Box<Self>,
+        /// Says of each new value whether it is the result.
+        until: FunctionId,
+        /// After so many rounds a value is the result, whatever is said of it.
+        at_most: Option<u32>,
+    },
+    /// A problem is solved, or divided into smaller ones whose solutions give its own.
+    Divide {
+        /// Says whether a problem is to be solved as it is.
+        is_base: FunctionId,
+        /// Solves such a problem.
+        base: FunctionId,
+        /// Makes smaller problems of another one.
+        divide: FunctionId,
+        /// Makes a problem's solution of the list of theirs.
+        conquer: FunctionId,
+    },
 }
 
-/// A program ready to be scheduled: segments, in the order in which a token passes them.
+/// A program ready to be scheduled: lines of items, each with its segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    segments: Vec<Segment>,
+    lines: Vec<ProgramLine>,
 }
 
-/// What one slot runs without giving the token back.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An index space of items, and the segments that each of them passes in order. The user's items are in the first line; what is made of items of a
+/// line is in another one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProgramLine {
+    /// There is at least one.
+    pub segments: Vec<Segment>,
+    /// What becomes of its items' outcomes.
+    pub role: LineRole,
+}
+
+/// What becomes of the outcomes of a line's items.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LineRole {
+    /// They are the user's.
+    #[default]
+    User,
+    /// The items have been expanded: what they made is in this line, in their order. An item that ended without that has a place there.
+    Ordered {
+        /// The line of what they made.
+        line: u16,
+    },
+    /// An outcome belongs to the item of another line that this one was made of, which waits for all of its parts.
+    Joined,
+    /// They are folded into one, in their order.
+    Folded {
+        /// The line whose items are lists of partial results.
+        combine: u16,
+        /// The line whose one item is the list of what is left at last. The initial value stands before that, if there is one.
+        last: u16,
+        /// Whether there is.
+        has_initial: bool,
+    },
+    /// An outcome is a partial result of a line that is folded.
+    Partial,
+    /// The outcome is that of the whole program.
+    Total,
+}
+
+/// Functions between which nothing is ever gained by moving a token: a serial one alone, or parallel ones. Whether a slot runs a segment
+/// and the next one without giving the token back in between is decided for each frame.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
-    /// Run first, over all items of a frame, by at most one slot at a time.
-    pub serial: Option<FunctionId>,
-    /// Run after it, item by item, by any number of slots.
-    pub parallel: Vec<FunctionId>,
+    /// Run by at most one slot at a time, over items in order; then there is one function.
+    pub serial: bool,
+    /// In the order in which the steps need them.
+    pub functions: Vec<FunctionId>,
+    /// What is done, in the order in which an item passes it.
+    pub steps: Vec<SegmentStep>,
+    /// Its tokens are lists of values.
+    pub takes_lists: bool,
+    /// What becomes of its results.
+    pub then: Then,
+}
+
+/// One thing that a slot does with an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SegmentStep {
+    /// Calls a function with the value.
+    Call,
+    /// Calls a function, or takes the value, and gives what it iterates over as parts.
+    Split {
+        /// Whether there is a function.
+        calls: bool,
+    },
+    /// Calls a function with the list of values, or makes the list the value.
+    Join {
+        /// Whether there is a function.
+        calls: bool,
+    },
+    /// Asks a function whether the item goes on, or another round.
+    Until,
+    /// Makes one value of those of consecutive items.
+    Fold,
+    /// Makes one value of a list of them.
+    Combine,
+    /// The same, with another value before them.
+    CombineInitial,
+    /// Solves a problem, or gives parts of it.
+    Divide,
+    /// Goes on with a problem of which parts have been solved.
+    Resume,
+}
+
+impl SegmentStep {
+    /// How many of the segment's functions it needs.
+    pub fn functions(self) -> usize {
+        match self {
+            Self::Split { calls } | Self::Join { calls } => usize::from(calls),
+            Self::Call | Self::Until | Self::Fold | Self::Combine => 1,
+            Self::CombineInitial => 2,
+            Self::Divide | Self::Resume => 4,
+        }
+    }
+}
+
+/// What becomes of the results of a segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Then {
+    /// They are tokens for the next segment, or outcomes.
+    #[default]
+    Next,
+    /// A slot gives a list for an item, and its members become items of another line, or of the same.
+    Expand {
+        /// That line.
+        line: u16,
+        /// The item waits for what becomes of them, and goes on with that at this segment. Otherwise it is gone.
+        join: Option<u16>,
+        /// A slot may do without parts; then the result is a token for this segment.
+        after: Option<u16>,
+    },
+    /// They are tokens for the next segment, or for an earlier one. Where that is the same one, slots repeat by themselves.
+    Repeat {
+        /// The first segment of a round.
+        from: u16,
+        /// How many rounds there are at most.
+        at_most: Option<u32>,
+    },
+    /// A slot gives one result for consecutive items.
+    Fold,
 }
 
 /// Why a skeleton is no program. The author of the skeleton must act.
@@ -54,143 +206,79 @@ pub enum ProgramError {
         "got more functions than a program may hold, expected at most {PROGRAM_FUNCTIONS_MAX} (PROGRAM_FUNCTIONS_MAX)"
     )]
     TooManyFunctions,
+    /// Nothing can follow it, since there is one item left.
+    #[error("got a Reduce that is not the last stage of the program, expected it there")]
+    ReduceNotLast,
+    /// The items that one part becomes would have no place.
+    #[error(
+        "got a FlatMap inside a Map or an Iterate, expected it in the program's own pipeline; a Map in its place can join a list"
+    )]
+    FlatMapInside,
+    /// A loop without a round.
+    #[error("got an Iterate of at most 0 rounds, expected at least 1")]
+    NoRound,
 }
 
-impl Program {
-    /// Turns a skeleton into segments.
-    ///
-    /// Everything inside a farm is parallel and is fused with what stands before it. A new segment starts at each
-    /// serial function but the first: only there can moving the token gain anything, since two serial functions
-    /// may then work on two slots at the same time.
-    ///
-    /// # Errors
-    ///
-    /// When the skeleton holds an empty pipeline, or passes one of the named limits.
-    pub fn compile(skeleton: &Skeleton) -> Result<Self, ProgramError> {
-        let mut segments = Vec::new();
-        let mut functions = 0;
-        flatten(skeleton, false, 1, &mut |function, serial| {
-            functions += 1;
-            if functions > PROGRAM_FUNCTIONS_MAX {
-                return Err(ProgramError::TooManyFunctions);
-            }
-            match segments.last_mut() {
-                Some(Segment { parallel, .. }) if !serial => parallel.push(function),
-                _ => segments.push(Segment {
-                    serial: serial.then_some(function),
-                    parallel: if serial { Vec::new() } else { vec![function] },
-                }),
-            }
-            Ok(())
-        })?;
-        Ok(Self { segments })
-    }
-
-    /// The segments, in order; there is at least one.
-    pub fn segments(&self) -> &[Segment] {
-        &self.segments
-    }
-}
-
-impl Segment {
-    /// Whether a slot keeps working on a frame after it has given the lease back.
-    pub fn has_rest(&self) -> bool {
-        !self.parallel.is_empty()
-    }
-
-    /// The functions in the order in which an item passes them.
-    pub fn functions(&self) -> impl Iterator<Item = FunctionId> {
-        self.serial.into_iter().chain(self.parallel.iter().copied())
-    }
-}
-
-/// Visits the functions in the order in which a token meets them, saying of each whether it is serial.
-fn flatten(
-    skeleton: &Skeleton,
-    farmed: bool,
-    depth: usize,
-    visit: &mut impl FnMut(FunctionId, bool) -> Result<(), ProgramError>,
-) -> Result<(), ProgramError> {
-    if depth > SKELETON_DEPTH_MAX {
-        return Err(ProgramError::TooDeep);
-    }
-    match skeleton {
-        Skeleton::Seq(function) => visit(*function, !farmed),
-        Skeleton::Farm(inner) => flatten(inner, true, depth + 1, visit),
-        Skeleton::Pipeline(stages) => {
-            if stages.is_empty() {
-                return Err(ProgramError::EmptyPipeline);
-            }
-            stages
-                .iter()
-                .try_for_each(|stage| flatten(stage, farmed, depth + 1, visit))
+impl Skeleton {
+    /// Whether each item has one outcome: otherwise items are made into any number of others, or all of them into one.
+    pub fn keeps_number(&self) -> bool {
+        match self {
+            Self::FlatMap(_) | Self::Reduce { .. } => false,
+            Self::Farm(inner) => inner.keeps_number(),
+            Self::Pipeline(stages) => stages.iter().all(Self::keeps_number),
+            Self::Seq(_) | Self::Map { .. } | Self::Iterate { .. } | Self::Divide { .. } => true,
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn seq(number: u32) -> Skeleton {
-        Skeleton::Seq(FunctionId(number))
+impl Program {
+    /// The segments of the first line, in order; there is at least one.
+    pub fn segments(&self) -> &[Segment] {
+        &self.lines[0].segments
     }
 
-    fn farm(inner: Skeleton) -> Skeleton {
-        Skeleton::Farm(Box::new(inner))
+    /// All lines. The first one has the user's items.
+    pub fn lines(&self) -> &[ProgramLine] {
+        &self.lines
     }
 
-    fn shape(skeleton: &Skeleton) -> Vec<(Option<u32>, Vec<u32>)> {
-        let program = Program::compile(skeleton).unwrap();
-        let segments = program.segments().iter();
-        segments
-            .map(|s| {
-                (
-                    s.serial.map(|f| f.0),
-                    s.parallel.iter().map(|f| f.0).collect(),
-                )
-            })
-            .collect()
-    }
-
-    /// Aim: the fusing rule. Method: the shapes of issue and design, written out.
-    #[test]
-    fn segments_start_at_serial_functions() {
-        assert_eq!(shape(&seq(0)), [(Some(0), vec![])]);
-        assert_eq!(shape(&farm(seq(0))), [(None, vec![0])]);
-        assert_eq!(
-            shape(&Skeleton::Pipeline(vec![seq(0), farm(seq(1))])),
-            [(Some(0), vec![1])]
-        );
-        assert_eq!(
-            shape(&Skeleton::Pipeline(vec![
-                farm(seq(0)),
-                farm(seq(1)),
-                seq(2),
-                seq(3),
-                farm(seq(4))
-            ])),
-            [(None, vec![0, 1]), (Some(2), vec![]), (Some(3), vec![4])]
-        );
-        let nested = farm(Skeleton::Pipeline(vec![seq(0), farm(seq(1)), seq(2)]));
-        assert_eq!(shape(&nested), [(None, vec![0, 1, 2])]);
-    }
-
-    /// Aim: bad programs are errors that name the limit, not panics. Method: one program past each limit.
-    #[test]
-    fn bad_programs_are_refused() {
-        assert_eq!(
-            Program::compile(&Skeleton::Pipeline(vec![])),
-            Err(ProgramError::EmptyPipeline)
-        );
-        let deep = (0..SKELETON_DEPTH_MAX).fold(seq(0), |inner, _| farm(inner));
-        assert_eq!(Program::compile(&deep), Err(ProgramError::TooDeep));
-        let wide = Skeleton::Pipeline(vec![seq(0); PROGRAM_FUNCTIONS_MAX + 1]);
-        assert_eq!(Program::compile(&wide), Err(ProgramError::TooManyFunctions));
-        let full = Skeleton::Pipeline(vec![seq(0); PROGRAM_FUNCTIONS_MAX]);
-        assert_eq!(
-            Program::compile(&full).unwrap().segments().len(),
-            PROGRAM_FUNCTIONS_MAX
-        );
+    /// The last segment that a frame may run through which begins with this one, in the first line: the parallel one behind a serial one, else the same.
+    pub fn furthest(&self, from: u16) -> u16 {
+        self.lines[0].furthest(from)
     }
 }
+
+impl ProgramLine {
+    /// The last segment that a frame may run through which begins with this one: the parallel one behind a serial one, else the same.
+    pub fn furthest(&self, from: u16) -> u16 {
+        let at = |segment: u16| self.segments.get(usize::from(segment));
+        let goes_on = at(from).is_some_and(|segment| segment.serial)
+            && at(from + 1).is_some_and(|segment| !segment.serial);
+        from + u16::from(goes_on)
+    }
+
+    /// Whether items may come to this segment again after it.
+    pub fn is_in_loop(&self, segment: u16) -> bool {
+        let mut behind = (0..).zip(&self.segments).skip(usize::from(segment));
+        behind.any(|(last, known)| {
+            // A segment that is a loop by itself is one for slots alone.
+            matches!(known.then, Then::Repeat { from, .. } if from <= segment && from < last)
+        })
+    }
+
+    /// Whether nothing is done with its items: they are outcomes as they come.
+    pub fn is_end(&self) -> bool {
+        self.segments.iter().all(|segment| segment.steps.is_empty())
+    }
+
+    /// Whether its items are admitted without tickets: they were made of others that have them.
+    pub fn is_inner(&self) -> bool {
+        matches!(
+            self.role,
+            LineRole::Joined | LineRole::Partial | LineRole::Total
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -9,10 +9,20 @@ use crate::frame::{Frame, RecallState};
 use crate::item::ItemState;
 use crate::scheduler::Scheduler;
 use crate::slot::{Slot, nanos};
-use crate::{Action, FrameId, Index, Lease, SlotId, StreamId};
+use crate::stream::Stream;
+use crate::{Action, FrameId, Index, Lease, SchedulerConfig, SlotId, StreamId};
 
 /// A slot that keeps a lease is stuck when it has been silent for so many times of what is usual.
 const LATE: u64 = 4;
+
+/// So many slots are looked at for work to ask back: what isn't worth it of those with the most to do hardly is of others.
+const LOOKS_MAX: usize = 32;
+
+/// Slots are looked at no more often than each such part of the recall time, as long as nothing is found.
+const LOOK_PART: u32 = 4;
+
+/// Work must be worth twice as much after each time that it was asked back in vain, so often at most.
+const DOUBT_MAX: u32 = 6;
 
 impl Scheduler {
     /// The slot gives back `count` items from `first` on, which it has not started; 0 when it has started all it
@@ -25,6 +35,11 @@ impl Scheduler {
         count: u32,
         now: Duration,
     ) {
+        let Some((row, _)) = self.find(slot, frame) else {
+            return;
+        };
+        let answered = first..first.saturating_add(u64::from(count));
+        let late = self.settle_late(row, frame, answered, None, now);
         let Some((row, position)) = self.find(slot, frame) else {
             return;
         };
@@ -32,7 +47,7 @@ impl Scheduler {
             return;
         };
         let known = &mut at.frames[position];
-        let (segment, grant, suspect) = (known.segment, known.grant, known.suspect);
+        let (segment, grant, suspect) = (known.from, known.grant, known.suspect);
         let range = known.clip(first, count);
         let Some(place) = self
             .streams
@@ -46,6 +61,13 @@ impl Scheduler {
         let returned = &mut self.tokens;
         returned.clear();
         let (mut items, mut bytes) = (0, 0u64);
+        let (mut copies, mut copy_bytes) = (0, 0u64);
+        for index in range.clone() {
+            if let Some(bytes) = stream.lose_copy(frame, index) {
+                copies += 1;
+                copy_bytes = copy_bytes.saturating_add(bytes);
+            }
+        }
         stream.ring.visit(range, |index, item| {
             if item.is_at(frame) && item.state == ItemState::Out {
                 items += 1;
@@ -59,7 +81,8 @@ impl Scheduler {
             }
         });
         if let RecallState::Asked(asked) = known.recall {
-            let left = known.running() - items;
+            let left = known.running() - items - copies;
+            let items = items + copies + late;
             known.recall = match (items < asked, closed && left > 0) {
                 (true, _) => RecallState::Exhausted,
                 (false, true) => RecallState::Asked(left),
@@ -70,6 +93,14 @@ impl Scheduler {
                 self.actions.push_back(recall(slot, frame, left));
             } else {
                 at.recalls -= 1;
+                let in_vain = asked.saturating_sub(items);
+                at.statistics.asked_in_vain += u64::from(in_vain);
+                // What comes back shows that asking pays, what doesn't that it may not.
+                self.recall_doubt = match in_vain {
+                    0 => self.recall_doubt / 2,
+                    _ if items > 0 => self.recall_doubt,
+                    _ => (self.recall_doubt + 1).min(DOUBT_MAX),
+                };
             }
         }
         stream.out -= u64::from(items);
@@ -87,6 +118,7 @@ impl Scheduler {
             stream.ring.trim();
         }
         at.statistics.recalled += u64::from(items);
+        let (items, bytes) = (items + copies, bytes.saturating_add(copy_bytes));
         let lease_end = at.settle(position, items, bytes, items);
         self.end_lease(lease_end);
         self.drop_if_done(place);
@@ -114,26 +146,54 @@ impl Scheduler {
             .able()
             .map(|(row, slot)| (Reverse(slot.load(now)), row))
             .collect();
+        // There may be thousands, and each answer may come here.
+        if able.len() > LOOKS_MAX {
+            able.select_nth_unstable(LOOKS_MAX);
+            able.truncate(LOOKS_MAX);
+        }
         able.sort_unstable();
-        let mut able = able.into_iter();
-        for _ in asked..idle {
-            let Some((row, slot)) = able
-                .next()
-                .and_then(|(_, row)| Some((row, self.slots.get(row)?)))
-            else {
-                return self.recall_lease(now);
+        let ending: Vec<StreamId> = self.streams.iter().filter_map(Stream::ending).collect();
+        let (mut wanted, mut unworthy) = (idle - asked, None::<Duration>);
+        for (_, row) in able {
+            let Some(slot) = self.slots.get_mut(row) else {
+                continue;
             };
-            let worth = nanos(self.config.recall_time).max(slot.round_trip(&self.config));
-            if slot.recallable().1 < worth && slot.silence(now) < worth {
-                let until = slot.progress + Duration::from_nanos(worth);
-                self.unworthy_until = Some(until);
-                self.wake_at(until);
-                return self.recall_lease(now);
+            let usual = nanos(self.config.recall_time).max(slot.round_trip(&self.config));
+            let look = Look {
+                config: &self.config,
+                ending: &ending,
+                now,
+                worth: usual << self.recall_doubt,
+                lag: self.lag.nanos(),
+            };
+            match slot.recall_half(&look, &mut |action| self.actions.push_back(action)) {
+                LookResult::Items => wanted -= 1,
+                LookResult::Nothing => {}
+                LookResult::Later(until) => {
+                    unworthy = Some(unworthy.map_or(until, |earlier| earlier.min(until)));
+                }
             }
-            if let Some(slot) = self.slots.get_mut(row) {
-                slot.recall_half(&mut |action| self.actions.push_back(action));
+            if wanted == 0 {
+                return;
             }
         }
+        if let Some(until) = unworthy {
+            self.wake_at(until);
+        }
+        let soon = now.saturating_add(self.look_again());
+        self.unworthy_until = Some(unworthy.unwrap_or(soon));
+        self.recall_lease(now);
+    }
+
+    /// After so long it is worth looking again for what to ask back, when a slot has got more.
+    fn look_again(&self) -> Duration {
+        self.config.recall_time / LOOK_PART
+    }
+
+    /// A slot has got more: there may be something to ask back soon.
+    pub(crate) fn expect_recall(&mut self, now: Duration) {
+        let soon = now.saturating_add(self.look_again());
+        self.unworthy_until = self.unworthy_until.map(|until| until.min(soon));
     }
 
     /// Asks back everything that keeps a lease at a slot that does not move, so that another one can go on with it.
@@ -146,10 +206,7 @@ impl Scheduler {
             let Some(slot) = self.slots.get(row).filter(|slot| slot.recalls == 0) else {
                 continue;
             };
-            let Some((lease, item_nanos)) = slot.stuck_lease(|stream, segment| {
-                let stream = self.streams.iter().find(|other| other.id == stream);
-                stream.is_some_and(|stream| stream.segments[usize::from(segment)].rest)
-            }) else {
+            let Some((lease, item_nanos)) = slot.stuck_lease() else {
                 continue;
             };
             let round_trip = slot.round_trip(&self.config);
@@ -178,7 +235,7 @@ impl Scheduler {
     }
 
     /// There may be something to do at `wake`, though nothing happens.
-    fn wake_at(&mut self, wake: Duration) {
+    pub(crate) fn wake_at(&mut self, wake: Duration) {
         self.wake = Some(self.wake.map_or(wake, |earlier| earlier.min(wake)));
     }
 
@@ -196,6 +253,7 @@ impl Scheduler {
                 let executed = frame.executed;
                 if frame.running() > 0 && frame.recall == RecallState::Idle {
                     frame.recall = RecallState::Asked(frame.running());
+                    slot.statistics.asked += u64::from(frame.running());
                     slot.recalls += 1;
                     self.actions.push_back(Action::Recall {
                         slot: slot.id,
@@ -212,29 +270,22 @@ impl Scheduler {
 }
 
 impl Slot {
-    /// How many items could be asked back, and their work in nanoseconds. The first one at the slot has surely been
-    /// started, and its frame may be further than its answers say.
-    pub(crate) fn recallable(&self) -> (u64, u64) {
-        self.unstarted()
-            .fold((0, 0u64), |(items, work), (_, count, item_nanos)| {
-                (
-                    items + u64::from(count),
-                    work.saturating_add(item_nanos.saturating_mul(u64::from(count))),
-                )
-            })
+    /// Whether anything could ever be asked back of what is here now. The first item at the slot has surely been started.
+    pub(crate) fn is_recallable(&self) -> bool {
+        let running = self.frames.iter().position(|frame| frame.running() > 0);
+        self.frames.iter().enumerate().any(|(position, frame)| {
+            frame.recallable(u32::from(running == Some(position)), true) > 0
+        })
     }
 
     /// A lease that waits behind something else than its own serial function, and the estimated time of the item
-    /// that runs. `goes_on` says whether functions of a segment come after the serial one.
-    fn stuck_lease(
-        &self,
-        goes_on: impl Fn(StreamId, u16) -> bool,
-    ) -> Option<((StreamId, u16), u64)> {
+    /// that runs.
+    fn stuck_lease(&self) -> Option<((StreamId, u16), u64)> {
         let running = self.frames.iter().find(|frame| frame.running() > 0)?;
-        let of = |frame: &Frame| (frame.stream, frame.segment);
+        let of = |frame: &Frame| (frame.stream, frame.from);
         // With nothing else to do, or over all items first, it is the serial function that runs.
-        let serial = running.leased
-            && (running.lease == Lease::PassedOn || !goes_on(running.stream, running.segment));
+        let serial =
+            running.leased && (running.lease == Lease::PassedOn || running.to == running.from);
         let lent = self
             .frames
             .iter()
@@ -244,47 +295,106 @@ impl Slot {
 
     /// Asks for everything not started in the frames that keep this lease, from the last one on.
     fn recall_lease(&mut self, lease: (StreamId, u16), act: &mut impl FnMut(Action)) {
-        for frame in self.frames.iter_mut().rev() {
-            if (frame.stream, frame.segment) == lease && frame.lends() {
-                let count = frame.running();
-                frame.recall = RecallState::Asked(count);
-                self.recalls += 1;
-                self.held_back = true;
-                act(recall(self.id, frame.id, count));
+        for position in (0..self.frames.len()).rev() {
+            let frame = &self.frames[position];
+            if (frame.stream, frame.from) == lease && frame.lends() {
+                self.ask_back(position, frame.running(), act);
             }
         }
     }
 
-    /// Frames with the items that may be asked back, last frame first.
-    fn unstarted(&self) -> impl Iterator<Item = (usize, u32, u64)> {
-        let running = self.frames.iter().position(|frame| frame.running() > 0);
-        let frames = self.frames.iter().enumerate().rev();
-        frames.filter_map(move |(position, frame)| {
-            let started = u32::from(running == Some(position));
-            let count = frame.recallable(started);
-            (count > 0).then_some((position, count, frame.item_nanos))
-        })
+    /// Frames with the items that may be asked back, last frame first: without those that will have begun when the recall is
+    /// there, if the slot works as fast as it is thought to. One that has been silent for longer than that explains has begun one item.
+    fn unstarted(&self, look: &Look<'_>) -> Vec<(usize, u32)> {
+        let silence = self.silence(look.now);
+        let is_late = silence >= self.late_after(look);
+        // What its last word says is as old as the way here, and there is the way back.
+        let mut passed = match is_late {
+            true => 0,
+            false => silence.saturating_add(self.round_trip(look.config).max(look.lag)),
+        };
+        let (mut found, mut is_first) = (Vec::new(), true);
+        let running = self.frames.iter().enumerate();
+        for (position, frame) in running.filter(|(_, frame)| frame.running() > 0) {
+            let item_nanos = frame.item_nanos.max(1);
+            let begun = passed / item_nanos + u64::from(is_first || passed > 0);
+            let begun = begun.min(frame.running().into()) as u32;
+            passed = passed.saturating_sub(item_nanos.saturating_mul(frame.running().into()));
+            is_first = false;
+            let count = frame.recallable(begun, look.ending.contains(&frame.stream));
+            if count > 0 {
+                found.push((position, count));
+            }
+        }
+        found.reverse();
+        found
     }
 
-    /// Asks for half of them, from the end.
-    fn recall_half(&mut self, act: &mut impl FnMut(Action)) {
-        let mut left = self.recallable().0.div_ceil(2);
-        let asked: Vec<(usize, u32)> = self
-            .unstarted()
-            .map_while(|(position, count, _)| {
-                let count = u64::from(count).min(left) as u32;
-                left -= u64::from(count);
-                (count > 0).then_some((position, count))
-            })
-            .collect();
-        for (position, count) in asked {
-            let frame = &mut self.frames[position];
-            frame.recall = RecallState::Asked(count);
-            self.recalls += 1;
-            self.held_back = true;
-            act(recall(self.id, frame.id, count));
-        }
+    /// For how long the slot may be silent before that shows that it is slower than it is thought to be.
+    fn late_after(&self, look: &Look<'_>) -> u64 {
+        self.work_nanos().max(look.worth).saturating_add(look.lag)
     }
+
+    /// Asks for half of them, from the end, if they are worth it.
+    fn recall_half(&mut self, look: &Look<'_>, act: &mut impl FnMut(Action)) -> LookResult {
+        let unstarted = self.unstarted(look);
+        let (mut items, mut work) = (0, 0u64);
+        for (position, count) in &unstarted {
+            items += u64::from(*count);
+            let nanos = self.frames[*position].item_nanos;
+            work = work.saturating_add(nanos.saturating_mul(u64::from(*count)));
+        }
+        let is_late = self.silence(look.now) >= self.late_after(look);
+        if items == 0 || work < look.worth && !is_late {
+            return match is_late {
+                true => LookResult::Nothing,
+                false => {
+                    let after = Duration::from_nanos(self.late_after(look));
+                    LookResult::Later(self.progress.saturating_add(after))
+                }
+            };
+        }
+        let mut left = items.div_ceil(2);
+        for (position, count) in unstarted {
+            let count = u64::from(count).min(left) as u32;
+            if count == 0 {
+                break;
+            }
+            left -= u64::from(count);
+            self.ask_back(position, count, act);
+        }
+        LookResult::Items
+    }
+
+    /// Asks for so many items of a frame.
+    fn ask_back(&mut self, position: usize, count: u32, act: &mut impl FnMut(Action)) {
+        let frame = &mut self.frames[position];
+        frame.recall = RecallState::Asked(count);
+        self.recalls += 1;
+        self.held_back = true;
+        self.statistics.asked += u64::from(count);
+        act(recall(self.id, frame.id, count));
+    }
+}
+
+/// What counts when work is asked back.
+struct Look<'a> {
+    config: &'a SchedulerConfig,
+    /// Streams of which nothing more is to be handed out: what waits halfway in their frames is asked back as well.
+    ending: &'a [StreamId],
+    now: Duration,
+    /// The work, in nanoseconds, that is worth asking for.
+    worth: u64,
+    /// How late answers are, in nanoseconds.
+    lag: u64,
+}
+
+/// What came of looking at a slot.
+enum LookResult {
+    Items,
+    /// Nothing is worth it now. It may be at this time.
+    Later(Duration),
+    Nothing,
 }
 
 fn recall(slot: SlotId, frame: FrameId, count: u32) -> Action {

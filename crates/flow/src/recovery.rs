@@ -36,11 +36,7 @@ impl Scheduler {
             (Departure::Lost, 1) => Blame::It,
             (Departure::Lost, _) => Blame::OneOfThem,
         };
-        slot.statistics.put_back = slot
-            .frames
-            .iter()
-            .map(|frame| u64::from(frame.pending))
-            .sum();
+        slot.statistics.put_back = slot.owed_items();
         for frame in std::mem::take(&mut slot.frames) {
             self.put_back(&frame, row, blame);
         }
@@ -54,6 +50,8 @@ impl Scheduler {
         for segment in segments.filter(|segment| segment.home == Some(row)) {
             segment.home = None;
         }
+        self.gone.busy += slot.statistics.busy;
+        self.gone.occupied += slot.statistics.occupied;
         self.stir(now);
         Some(slot.totals())
     }
@@ -63,8 +61,12 @@ impl Scheduler {
             return;
         };
         let stream = &mut self.streams[place];
-        let segment = frame.segment;
+        let segment = frame.from;
         for index in frame.range() {
+            // It goes on elsewhere, which will show whether it was the reason.
+            if stream.lose_copy(frame.id, index).is_some() {
+                continue;
+            }
             let Some(item) = stream
                 .ring
                 .get_mut(index)
@@ -128,13 +130,8 @@ impl Scheduler {
 impl Slot {
     /// The numbers, with what is here now.
     pub(crate) fn totals(&self) -> SlotStatistics {
-        let outstanding = self
-            .frames
-            .iter()
-            .map(|frame| u64::from(frame.pending))
-            .sum();
         SlotStatistics {
-            outstanding,
+            outstanding: self.owed_items(),
             ..self.statistics
         }
     }

@@ -4,10 +4,12 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
+use crate::estimate::Lag;
 use crate::item::ItemState;
 use crate::slot::{Slot, nanos};
 use crate::slot_table::SlotTable;
 use crate::stream::Stream;
+use crate::workload::Gone;
 use crate::{
     Action, Cancel, FlowError, Index, Program, SchedulerConfig, SlotId, SlotStatistics, StreamId,
     StreamOptions, StreamProgress,
@@ -38,6 +40,16 @@ pub struct Scheduler {
     stalled_since: Option<Duration>,
     /// Until then, no slot has anything that is worth asking back, unless one gets more.
     pub(crate) unworthy_until: Option<Duration>,
+    /// How often in a row a second copy was in vain; half as much after each time that it wasn't.
+    pub(crate) copy_doubt: u32,
+    /// Until then, nobody looks for items that run for too long.
+    pub(crate) copies_until: Option<Duration>,
+    /// How late answers are.
+    pub(crate) lag: Lag,
+    /// How often in a row work was asked back in vain; half as much after each time that it wasn't.
+    pub(crate) recall_doubt: u32,
+    /// What slots and streams did that are gone.
+    pub(crate) gone: Gone,
     /// The ranges of the last answer, outcomes and what goes on: kept to save allocations.
     pub(crate) outcomes: Vec<Range<Index>>,
     pub(crate) tokens: Vec<Range<Index>>,
@@ -59,6 +71,11 @@ impl Scheduler {
             reserved_row: None,
             stalled_since: None,
             unworthy_until: None,
+            copies_until: None,
+            copy_doubt: 0,
+            lag: Lag::default(),
+            recall_doubt: 0,
+            gone: Gone::default(),
             outcomes: Vec::new(),
             tokens: Vec::new(),
         }
@@ -129,7 +146,7 @@ impl Scheduler {
         }
     }
 
-    /// Opens a stream of items through a program.
+    /// Opens a stream of items through a program. The program's other lines are streams of the numbers that follow.
     ///
     /// # Errors
     ///
@@ -141,19 +158,33 @@ impl Scheduler {
         now: Duration,
     ) -> Result<StreamId, FlowError> {
         let limit = self.config.streams_max;
-        if self.streams.len() >= limit as usize || self.next_stream == u32::MAX {
+        // There are no more than steps.
+        let lines = program.lines().len() as u16;
+        let last = self.next_stream.checked_add(lines.into());
+        let (true, Some(last)) = (self.streams.len() < limit as usize, last) else {
             return Err(FlowError::TooManyStreams { limit });
-        }
+        };
         let id = StreamId(self.next_stream);
-        self.next_stream += 1;
-        self.streams.push(Stream::new(id, program, options));
+        self.next_stream = last;
+        for (number, line) in (0..lines).zip(program.lines()) {
+            let id = StreamId(id.0 + u32::from(number));
+            let line = Stream::new(id, (number, lines), line, options);
+            self.streams.push(line);
+        }
         self.stir(now);
         Ok(id)
     }
 
-    /// Forgets a stream: items that wait are gone, answers that still come are dropped. Slots that have items of it
+    /// Forgets a stream with all of its lines: items that wait are gone, answers that still come are dropped. Slots that have items of it
     /// are asked to drop them ([`Action::Recall`]); results that wait there for a grant are no longer known here.
     pub fn close_stream(&mut self, stream: StreamId, now: Duration) {
+        let lines = self.open(stream).map_or(0, |open| open.lines);
+        for number in 0..u32::from(lines) {
+            self.close_line(StreamId(stream.0 + number), now);
+        }
+    }
+
+    fn close_line(&mut self, stream: StreamId, now: Duration) {
         if let Some(place) = self
             .place(stream)
             .filter(|place| !self.streams[*place].closed)
@@ -164,6 +195,8 @@ impl Scheduler {
                     slot.owed.insert((waiting.frame, index), waiting.bytes);
                 }
             }
+            self.forget_progress(place);
+            self.end_copies(place);
             self.recall_closed(place);
             self.drop_if_done(place);
             self.stir(now);
@@ -208,6 +241,49 @@ impl Scheduler {
         let first = open.admit(sizes);
         self.stir(now);
         Ok(first)
+    }
+
+    /// Items enter that others were made into, which have tickets or had them. Says the index of the first; nothing if the stream is unknown.
+    pub fn admit_made(&mut self, line: StreamId, sizes: &[u64], now: Duration) -> Option<Index> {
+        let first = self.open_mut(line)?.admit(sizes);
+        self.stir(now);
+        Some(first)
+    }
+
+    /// What each of these items, which were [expanded](Self::expanded), keeps until it is joined has so many bytes.
+    pub fn keep(&mut self, stream: StreamId, items: Range<Index>, bytes: u64) {
+        if let Some(open) = self.open_mut(stream) {
+            open.keep(items, bytes);
+        }
+    }
+
+    /// All is there that an item waits for that was [expanded](Self::expanded): it goes on with a token of so many bytes. Says whether it was away.
+    pub fn join(&mut self, stream: StreamId, index: Index, bytes: u64, now: Duration) -> bool {
+        let joined = self
+            .open_mut(stream)
+            .is_some_and(|open| open.join(index, bytes));
+        if joined {
+            self.stir(now);
+        }
+        joined
+    }
+
+    /// An item that is away has its outcome, without a result of its own. Says whether it was away.
+    pub fn end_away(&mut self, stream: StreamId, index: Index, now: Duration) -> bool {
+        let ended = self
+            .open_mut(stream)
+            .is_some_and(|open| open.end_away(index));
+        if ended {
+            self.stir(now);
+        }
+        ended
+    }
+
+    /// Takes an item out for good that is at no slot, whatever segments it has passed, and says for which one its token is.
+    pub fn withdraw(&mut self, stream: StreamId, index: Index) -> Option<u16> {
+        let open = self.open_mut(stream)?;
+        let segment = open.ring.get(index)?.segment;
+        open.withdraw(index).then_some(segment)
     }
 
     /// The token of an item that no slot has had is its outcome. Says whether that was possible.
@@ -275,6 +351,7 @@ impl Scheduler {
         self.stirred = false;
         self.wake = None;
         self.recall_for_idle(now);
+        self.copy_stragglers(now);
         self.actions.pop_front()
     }
 

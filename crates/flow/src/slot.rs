@@ -36,6 +36,8 @@ pub(crate) struct Slot {
     pub(crate) receivable: u64,
     /// Granted results that are on the way although their stream was closed, and their bytes.
     pub(crate) owed: BTreeMap<(FrameId, Index), u64>,
+    /// Copies of items that others have answered for, and the bytes of their tokens: they keep the slot busy, and no answer of them counts.
+    pub(crate) late: BTreeMap<(FrameId, Index), u64>,
     /// Work was asked back, so the slot gets no more until it shows that it moves.
     pub(crate) held_back: bool,
     /// Frames asked back and not answered.
@@ -66,6 +68,7 @@ impl Slot {
             frame_bytes_max: u64::MAX,
             receivable: 0,
             owed: BTreeMap::new(),
+            late: BTreeMap::new(),
             held_back: false,
             recalls: 0,
             progress: now,
@@ -88,6 +91,11 @@ impl Slot {
         } else {
             left.max(1)
         }
+    }
+
+    /// Estimated work that is here, in nanoseconds.
+    pub(crate) fn work_nanos(&self) -> u64 {
+        self.work_nanos
     }
 
     /// Nanoseconds since the slot last showed that it moves.
@@ -137,21 +145,30 @@ impl Slot {
         self.round_trip.nanos().min(nanos(config.round_trip_max))
     }
 
+    /// The slot shows that it moves.
+    pub(crate) fn speaks(&mut self, now: Duration) {
+        if self.running_items > 0 {
+            self.statistics.occupied += now.saturating_sub(self.progress);
+        }
+        self.progress = now;
+    }
+
     /// A frame was answered for the first time, after so much time in functions. That shows the round trip: as it is
     /// when the slot had nothing else, else with the time in the queue on top. So what is known is never too short for
     /// long, and what a cold start adds goes with the next short queue.
-    pub(crate) fn answered(&mut self, position: usize, busy: Duration, now: Duration) {
-        self.progress = now;
+    /// Says that too, and whether it is an upper bound.
+    pub(crate) fn answered(
+        &mut self,
+        position: usize,
+        busy: Duration,
+        now: Duration,
+    ) -> Option<(u64, bool)> {
+        self.speaks(now);
         self.held_back = false;
-        let Some((sent, had_others)) = self
-            .frames
-            .get_mut(position)
-            .and_then(|frame| frame.sent.take())
-        else {
-            return;
-        };
+        let (sent, had_others) = self.frames.get_mut(position)?.sent.take()?;
         let seen = nanos(now.saturating_sub(sent).saturating_sub(busy));
         self.round_trip.observe(seen, had_others);
+        Some((seen, had_others))
     }
 
     /// Where a frame stands, if this slot has it. Answers mostly concern the first.
@@ -222,11 +239,12 @@ impl Slot {
             self.running_frames -= 1;
             self.exclusive &= !frame.suspect;
             if std::mem::take(&mut frame.leased) {
-                lease_end = Some(LeaseEnd(frame.stream, frame.segment));
+                lease_end = Some(LeaseEnd(frame.stream, frame.from));
             }
-            if matches!(frame.recall, RecallState::Asked(_)) {
+            if let RecallState::Asked(asked) = frame.recall {
                 frame.recall = RecallState::Exhausted;
                 self.recalls -= 1;
+                self.statistics.asked_in_vain += u64::from(asked);
             }
         }
         if frame.pending == 0 {

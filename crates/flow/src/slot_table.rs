@@ -152,7 +152,7 @@ impl SlotTable {
             };
             // Where nothing more goes doesn't matter.
             let round_trip = (!slot.draining).then(|| slot.round_trip(config));
-            let is_able = slot.recalls == 0 && slot.recallable().0 > 0;
+            let is_able = slot.recalls == 0 && slot.is_recallable();
             let indexed = Indexed {
                 key: slot
                     .queue(config)

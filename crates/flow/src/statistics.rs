@@ -13,10 +13,18 @@ pub struct SlotStatistics {
     pub bytes_received: u64,
     /// Time spent in the user's functions.
     pub busy: Duration,
+    /// Time for which it had items, up to its last answer.
+    pub occupied: Duration,
+    /// Items that the slot was asked to give back, for others or for a lease.
+    pub asked: u64,
+    /// Those of them that it had begun.
+    pub asked_in_vain: u64,
     /// Items given back before they were started.
     pub recalled: u64,
     /// Items that were here when the slot was lost and may have been started; they run once more elsewhere.
     pub put_back: u64,
+    /// Items that a second slot got as well, since they ran for too long here.
+    pub stragglers: u64,
     /// Items that are here now.
     pub outstanding: u64,
 }

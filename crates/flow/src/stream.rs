@@ -7,9 +7,11 @@ use crate::config::{FRAMES_UNTIMED, WINDOWS_INSIDE};
 use crate::estimate::{Average, Estimate, SlotEstimate};
 use crate::item::{ItemRing, ItemState};
 use crate::ranges::RangeSet;
+use crate::slot::nanos;
+use crate::stragglers::Copies;
 use crate::{
-    FrameId, Index, Program, SchedulerConfig, SlotId, StreamId, StreamOptions, StreamProgress,
-    Tickets,
+    FrameId, Index, ProgramLine, SchedulerConfig, SlotId, StreamId, StreamOptions, StreamProgress,
+    Then, Tickets,
 };
 
 /// The slot that has the lease of a serial function.
@@ -24,8 +26,10 @@ pub(crate) struct Holder {
 #[derive(Debug, Default)]
 pub(crate) struct SegmentState {
     pub(crate) serial: bool,
-    /// Parallel functions follow the serial one in the same frame.
+    /// A parallel segment follows this serial one, so that a frame can go on into it.
     pub(crate) rest: bool,
+    /// What becomes of its results.
+    pub(crate) then: Then,
     /// Items that any slot may run.
     pub(crate) ready: RangeSet,
     /// Items that must run alone.
@@ -35,16 +39,19 @@ pub(crate) struct SegmentState {
     pub(crate) holder: Option<Holder>,
     /// Who had the lease last, and gets it again unless something is gained by moving it.
     pub(crate) home: Option<usize>,
+    /// Values between this serial segment and the parallel one behind it can't travel: a slot has gone on by itself.
+    pub(crate) is_fused: bool,
     /// Frames since the serial function was last timed by itself.
     pub(crate) untimed_frames: u32,
-    /// The serial function alone.
+    /// This segment alone, if it is serial.
     pub(crate) serial_time: Estimate,
-    /// Over all slots: a first guess for those that have not run it.
+    /// All that frames run which begin here, over all slots: a first guess for those that have not run it.
     pub(crate) time: Estimate,
     /// By the slots' rows.
     pub(crate) estimates: Vec<SlotEstimate>,
     /// The most items that a frame may have at any slot.
     pub(crate) grown: u32,
+    /// Of results that are tokens for the next segment, or outcomes.
     pub(crate) result_bytes: Average,
 }
 
@@ -115,14 +122,25 @@ impl Attempts {
     }
 }
 
-/// The state of a stream.
+/// The state of a stream, or of another line of one.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) id: StreamId,
+    /// Its number among the lines of its program, and how many there are. They stand side by side.
+    pub(crate) line: u16,
+    pub(crate) lines: u16,
+    /// Its items were made of others that have tickets.
+    pub(crate) is_inner: bool,
+    /// Bytes of what its items were made into, when that was last looked at: they take up the room for its results.
+    pub(crate) held_below: u64,
+    /// No item before this one is still to have a result, but for those that wait for others. There may be more of those.
+    settled: Index,
     pub(crate) segments: Vec<SegmentState>,
     pub(crate) ring: ItemRing,
     pub(crate) waiting: BTreeMap<Index, WaitingResult>,
     pub(crate) attempts: Attempts,
+    /// Of items that are at two slots.
+    pub(crate) copies: Copies,
     pub(crate) input_ended: bool,
     /// Nobody wants it any more; it stays until the slots have answered.
     pub(crate) closed: bool,
@@ -144,18 +162,32 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn new(id: StreamId, program: &Program, options: StreamOptions) -> Self {
-        let segments = program.segments().iter().map(|segment| SegmentState {
-            serial: segment.serial.is_some(),
-            rest: segment.has_rest(),
-            ..SegmentState::default()
-        });
+    pub(crate) fn new(
+        id: StreamId,
+        place: (u16, u16),
+        line: &ProgramLine,
+        options: StreamOptions,
+    ) -> Self {
+        let segments = (0u16..)
+            .zip(&line.segments)
+            .map(|(number, segment)| SegmentState {
+                serial: segment.serial,
+                rest: line.furthest(number) > number,
+                then: segment.then,
+                ..SegmentState::default()
+            });
         Self {
             id,
+            line: place.0,
+            lines: place.1,
+            is_inner: line.is_inner(),
+            held_below: 0,
+            settled: 0,
             segments: segments.collect(),
             ring: ItemRing::default(),
             waiting: BTreeMap::new(),
             attempts: Attempts::default(),
+            copies: Copies::default(),
             input_ended: false,
             closed: false,
             ready: 0,
@@ -178,7 +210,7 @@ impl Stream {
 
     /// How many more items may enter now, when a slot's window holds so much work.
     pub(crate) fn tickets(&self, config: &SchedulerConfig, slots: u32, window_nanos: u64) -> u32 {
-        if self.input_ended {
+        if self.input_ended || self.is_inner {
             return 0;
         }
         let inside = self.inside();
@@ -213,6 +245,14 @@ impl Stream {
 
     /// Items that the window of one slot holds, by what is known of the fastest segment.
     fn window_items(&self, config: &SchedulerConfig, window_nanos: u64) -> u64 {
+        let folds = self
+            .segments
+            .last()
+            .is_some_and(|last| last.then == Then::Fold);
+        let window_nanos = match folds {
+            true => window_nanos.max(nanos(config.fold_time)),
+            false => window_nanos,
+        };
         let fastest = self
             .segments
             .iter()
@@ -295,12 +335,16 @@ impl Stream {
 
     /// Bytes held for an item at this segment are held no more.
     pub(crate) fn let_go(&mut self, segment: u16, bytes: u64) {
-        let held = if segment == 0 {
-            &mut self.held_input
-        } else {
-            &mut self.held_results
-        };
+        let held = self.held_at(segment);
         *held = held.saturating_sub(bytes);
+    }
+
+    /// What the tokens are counted in that wait for this segment, or are there.
+    pub(crate) fn held_at(&mut self, segment: u16) -> &mut u64 {
+        match segment {
+            0 => &mut self.held_input,
+            _ => &mut self.held_results,
+        }
     }
 
     /// The item has its outcome without a result.
@@ -359,9 +403,72 @@ impl Stream {
         true
     }
 
-    /// The oldest item that the user has not taken: whatever the budget says, its result may come.
-    pub(crate) fn oldest(&self) -> Index {
-        self.ring.base()
+    /// The item whose result may come, whatever the budget says: the oldest that the user has not taken. Parts of other items are only
+    /// taken when all of an item are there, so of those it is the oldest that has no outcome and doesn't wait for others.
+    pub(crate) fn oldest(&mut self) -> Index {
+        if !self.is_inner {
+            return self.ring.base();
+        }
+        self.settled = self.ring.unsettled(self.settled);
+        self.settled
+    }
+
+    /// What each of these items keeps while it is away has so many bytes.
+    pub(crate) fn keep(&mut self, items: Range<Index>, bytes: u64) {
+        let (mut count, mut before) = (0, 0u64);
+        self.ring.visit(items, |_, item| {
+            if item.state == ItemState::Away {
+                count += 1;
+                before = before.saturating_add(std::mem::replace(&mut item.bytes, bytes));
+            }
+        });
+        let held = self.held_results.saturating_sub(before);
+        self.held_results = held.saturating_add(bytes.saturating_mul(count));
+    }
+
+    /// An item that waited for its parts goes on, with a token of so many bytes, at the segment that it waited for.
+    pub(crate) fn join(&mut self, index: Index, bytes: u64) -> bool {
+        let Some(item) = self.away(index) else {
+            return false;
+        };
+        item.state = ItemState::Ready;
+        let before = std::mem::replace(&mut item.bytes, bytes);
+        let segment = item.segment;
+        self.settled = self.settled.min(index);
+        self.let_go(segment, before);
+        let held = self.held_at(segment);
+        *held = held.saturating_add(bytes);
+        self.make_ready(segment, index..index + 1);
+        true
+    }
+
+    /// An item that waited for its parts has its outcome without a result.
+    pub(crate) fn end_away(&mut self, index: Index) -> bool {
+        let is_away = self.away(index).is_some();
+        if is_away {
+            self.finish_without_result(index);
+        }
+        is_away
+    }
+
+    fn away(&mut self, index: Index) -> Option<&mut crate::item::Item> {
+        let item = self.ring.get_mut(index);
+        item.filter(|item| item.state == ItemState::Away)
+    }
+
+    /// Takes an item out for good that is at no slot, wherever it is.
+    pub(crate) fn withdraw(&mut self, index: Index) -> bool {
+        if !self.unready(index) {
+            return false;
+        }
+        self.finish_without_result(index);
+        self.take(index..index + 1);
+        true
+    }
+
+    /// Its number, if all that it will ever have is at slots.
+    pub(crate) fn ending(&self) -> Option<StreamId> {
+        (self.input_ended && self.ready == 0 && !self.closed).then_some(self.id)
     }
 
     /// Room for results, in bytes.
@@ -369,11 +476,14 @@ impl Stream {
         config
             .result_budget_bytes
             .saturating_sub(self.held_results.saturating_add(self.reserved))
+            .saturating_sub(self.held_below)
     }
 
     /// Nobody wants the stream: what waits here is given up. Says which results are on the way here all the same.
     pub(crate) fn close(&mut self) -> impl Iterator<Item = (Index, WaitingResult)> + use<> {
         self.closed = true;
+        // It may be gone before the others of its program.
+        (self.line, self.lines) = (0, 1);
         for segment in &mut self.segments {
             segment.ready.clear();
             segment.suspects.clear();
@@ -390,6 +500,7 @@ impl Stream {
                     | ItemState::Returned
                     | ItemState::Announced
                     | ItemState::Granted
+                    | ItemState::Away
             ) {
                 item.state = ItemState::Gone;
             }

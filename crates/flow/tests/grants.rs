@@ -49,6 +49,7 @@ fn results<'a>(frame: FrameId, first: Index, sizes: &'a [u64]) -> Results<'a> {
     Results {
         frame,
         first,
+        reached: 1,
         sizes,
         ended: &[],
         busy: Duration::from_micros(1),
@@ -222,7 +223,7 @@ proptest! {
                     }
                     // Nothing is given back, which is allowed.
                     Action::Recall { slot, frame, .. } => scheduler.recalled(slot, frame, 0, 0, now),
-                    Action::Failed { .. } => {}
+                    Action::Interrupt { .. } | Action::Failed { .. } => {}
                 }
             }
             let place = (number / 7 % slots) as usize;
@@ -244,7 +245,10 @@ proptest! {
                 }
             };
             if let Some(((frame, index), bytes)) = sent {
-                let accepted = scheduler.results(slot, results(frame, index, &[bytes]), now).unwrap();
+                let (_, _, to) = scheduler.frame(slot, frame).unwrap();
+                let sizes = [bytes];
+                let answer = Results { reached: to + 1, ..results(frame, index, &sizes) };
+                let accepted = scheduler.results(slot, answer, now).unwrap();
                 untaken.extend(accepted.unwrap().outcomes.iter().cloned().flatten());
             }
             if number % 11 == 0 && !untaken.is_empty() {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use exoskel_flow::*;
 use model::{Tape, World};
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 
 fn skeletons() -> impl Strategy<Value = Skeleton> {
     let leaf = (0u32..8).prop_map(|number| Skeleton::Seq(FunctionId(number)));
@@ -33,21 +34,26 @@ fn configs() -> impl Strategy<Value = SchedulerConfig> {
         1u64..100_000,
         prop_oneof![Just(4u64), Just(256)],
         1u32..4,
+        prop_oneof![Just(0u32), Just(100), Just(300)],
     )
         .prop_map(
-            |(frame_items_max, tickets_max, budget, grant_bytes_min, retries)| SchedulerConfig {
-                frame_items_max,
-                tickets_max,
-                result_budget_bytes: budget,
-                input_budget_bytes: budget,
-                frame_bytes_max: 2000,
-                grant_bytes: 256,
-                grant_bytes_min,
-                retries,
-                frame_time: Duration::from_micros(200),
-                window_time: Duration::from_millis(1),
-                recall_time: Duration::from_micros(100),
-                ..SchedulerConfig::default()
+            |(frame_items_max, tickets_max, budget, grant_bytes_min, retries, stragglers)| {
+                SchedulerConfig {
+                    stragglers,
+                    straggler_time: Duration::from_micros(500),
+                    frame_items_max,
+                    tickets_max,
+                    result_budget_bytes: budget,
+                    input_budget_bytes: budget,
+                    frame_bytes_max: 2000,
+                    grant_bytes: 256,
+                    grant_bytes_min,
+                    retries,
+                    frame_time: Duration::from_micros(200),
+                    window_time: Duration::from_millis(1),
+                    recall_time: Duration::from_micros(100),
+                    ..SchedulerConfig::default()
+                }
             },
         )
 }
@@ -82,7 +88,7 @@ fn run(
     size_max: u32,
     troubles: Troubles,
     tape: Vec<u32>,
-) {
+) -> u32 {
     let tape = &mut Tape(tape, 0);
     let mut world = World::new(config, size_max);
     let streams: Vec<StreamId> = skeletons
@@ -122,9 +128,11 @@ fn run(
                 let count = tape.below(30);
                 world.admit(stream, count, tape);
             }
+            (16, Some(stream)) if tape.below(4) == 0 => world.end(stream),
             (12..16, Some(stream)) => {
                 world.take(stream, troubles.ordered, tape);
             }
+            (17, _) => world.now += Duration::from_millis(1),
             _ => {
                 world.step(tape);
             }
@@ -137,6 +145,7 @@ fn run(
     if !troubles.losses && !troubles.poison {
         assert!(world.charges.is_empty());
     }
+    world.copies
 }
 
 proptest! {
@@ -153,6 +162,47 @@ proptest! {
         troubles in troubles(),
         tape in prop::collection::vec(any::<u32>(), 0..3000),
     ) {
-        run(config, &skeletons, size_max, troubles, tape);
+        let _ = run(config, &skeletons, size_max, troubles, tape);
     }
+}
+
+/// Aim: the same where many items run at two slots. Method: short times after which they do, and programs of farms; of 2,000 runs, 500 second
+/// copies at least.
+#[test]
+fn items_that_run_twice_have_one_outcome() {
+    let settings = ProptestConfig {
+        cases: 2000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    let farm = || Skeleton::Farm(Box::new(Skeleton::Seq(FunctionId(0))));
+    let programs = prop_oneof![
+        Just(farm()),
+        Just(Skeleton::Pipeline(vec![
+            farm(),
+            Skeleton::Seq(FunctionId(1)),
+            farm()
+        ])),
+    ];
+    let copies = std::cell::Cell::new(0);
+    let cases = (
+        configs(),
+        prop::collection::vec(programs, 1..2),
+        prop_oneof![Just(300u32), Just(50_000)],
+        troubles(),
+        prop::collection::vec(any::<u32>(), 2000..4000),
+    );
+    let outcome =
+        TestRunner::new(settings).run(&cases, |(config, skeletons, size_max, troubles, tape)| {
+            let config = SchedulerConfig {
+                stragglers: 100,
+                straggler_time: Duration::from_micros(100),
+                tickets_max: config.tickets_max.min(6),
+                ..config
+            };
+            copies.set(copies.get() + run(config, &skeletons, size_max, troubles, tape));
+            Ok(())
+        });
+    outcome.unwrap();
+    assert!(copies.get() > 500, "{}", copies.get());
 }

@@ -51,6 +51,7 @@ fn raise(scheduler: &mut Scheduler, (slot, frame, first): (SlotId, FrameId, Inde
     let results = Results {
         frame,
         first,
+        reached: scheduler.frame(slot, frame).map_or(1, |(.., to)| to + 1),
         sizes: &[10],
         ended: &[first],
         busy: Duration::ZERO,
@@ -140,6 +141,7 @@ fn attempts_count_for_one_segment() {
     let results = Results {
         frame,
         first: index,
+        reached: 1,
         sizes: &[1],
         ended: &[],
         busy: Duration::ZERO,

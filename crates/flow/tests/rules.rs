@@ -53,6 +53,11 @@ fn dispatches(
         .collect()
 }
 
+/// How far a frame's items get: to the segment behind the last one that it runs through.
+fn reached(scheduler: &Scheduler, slot: SlotId, frame: FrameId) -> u16 {
+    scheduler.frame(slot, frame).map_or(1, |(.., to)| to + 1)
+}
+
 fn answer(
     scheduler: &mut Scheduler,
     slot: SlotId,
@@ -64,6 +69,7 @@ fn answer(
     let results = Results {
         frame,
         first,
+        reached: reached(scheduler, slot, frame),
         sizes: &vec![10; count as usize],
         ended: &[],
         busy: Duration::from_micros(10) * count,
@@ -81,6 +87,7 @@ fn answer_one(
     let results = Results {
         frame,
         first: index,
+        reached: reached(scheduler, slot, frame),
         sizes: &[bytes],
         ended: &[],
         busy: Duration::ZERO,
@@ -560,18 +567,20 @@ fn settled_at(
     for _ in 0..24 {
         let (slot, frame, first, count, lease) = sent.remove(0);
         now += away[slot.0 as usize];
-        let mut busy = rest * count;
+        let (_, from, to) = scheduler.frame(slot, frame).expect("it has the frame");
+        let mut busy = if to == 1 { rest * count } else { START };
         if lease == Lease::PassedOn {
             now += serial * count;
             scheduler.released(slot, frame, serial * count, now);
             sent.extend(leased(&mut scheduler, now));
-        } else {
+        } else if from == 0 {
             busy += serial * count;
         }
         now += busy;
         let results = Results {
             frame,
             first,
+            reached: reached(&scheduler, slot, frame),
             sizes: &vec![0; count as usize],
             ended: &[],
             busy,
@@ -756,7 +765,7 @@ fn an_item_that_ends_early_holds_nothing_up() {
     let mut sent = leased(&mut scheduler, START);
     while !sent.is_empty() {
         let (slot, frame, first, count, lease) = sent.remove(0);
-        let (_, segment) = scheduler.frame(slot, frame).expect("it has the frame");
+        let (_, segment, to) = scheduler.frame(slot, frame).expect("it has the frame");
         if lease == Lease::PassedOn {
             scheduler.released(slot, frame, Duration::ZERO, START);
         }
@@ -765,6 +774,7 @@ fn an_item_that_ends_early_holds_nothing_up() {
         let results = Results {
             frame,
             first,
+            reached: to + 1,
             sizes: &vec![10; count as usize],
             ended: &ended,
             busy: Duration::from_micros(1),
@@ -821,4 +831,169 @@ fn a_broken_session_is_nobodys_fault() {
     }
     let sent = dispatches(&mut scheduler, START);
     assert_eq!(sent.len(), 1, "no failure: {sent:?}");
+}
+
+/// What has passed a serial function and waits for the functions behind it is asked back for an idle slot, and comes as tokens
+/// for those: nothing passes the serial function twice.
+#[test]
+fn what_waits_halfway_goes_on_elsewhere() {
+    let (serial, rest) = (Duration::from_micros(10), Duration::from_micros(100));
+    let (mut scheduler, sent, now) = settled(serial, rest);
+    let (busy, frame, first, count, lease) = sent[0];
+    assert_eq!(lease, Lease::PassedOn, "{sent:?}");
+    assert!(count > 4, "{count} items in a frame");
+    // Nothing is left but this frame, and it takes long against all experience.
+    let (stream, ..) = scheduler.frame(busy, frame).expect("it has the frame");
+    scheduler.end_of_input(stream);
+    let waiting: Vec<Index> = scheduler.waiting(stream, 0).collect();
+    for index in waiting {
+        assert_eq!(scheduler.cancel(stream, index, now), Cancel::Removed);
+    }
+    let late = now + Duration::from_secs(1);
+    assert_eq!(
+        actions(&mut scheduler, late),
+        [],
+        "it may be in the serial function"
+    );
+    scheduler.released(busy, frame, serial * count, late);
+    let later = late + Duration::from_secs(1);
+    let asked = actions(&mut scheduler, later);
+    let [
+        Action::Recall {
+            slot, count: back, ..
+        },
+    ] = asked[..]
+    else {
+        panic!("{asked:?}");
+    };
+    assert_eq!((slot, back), (busy, (count - 1).div_ceil(2)));
+    let from = first + u64::from(count - back);
+    let results = Results {
+        frame,
+        first: from,
+        reached: 1,
+        sizes: &vec![10; back as usize],
+        ended: &[],
+        busy: Duration::ZERO,
+    };
+    let accepted = scheduler.results(busy, results, later);
+    let accepted = accepted.expect("within its grant").expect("in time");
+    assert_eq!((accepted.from, accepted.reached), (0, 1));
+    assert_eq!(accepted.outcomes, []);
+    scheduler.recalled(busy, frame, 0, 0, later);
+    let did = scheduler.slot_statistics(busy).expect("known");
+    assert_eq!((did.asked, did.asked_in_vain), (back.into(), 0));
+    let next = actions(&mut scheduler, later);
+    let [
+        Action::Dispatch {
+            slot,
+            from: 1,
+            to: 1,
+            first,
+            lease: Lease::None,
+            ..
+        },
+        ..,
+    ] = next[..]
+    else {
+        panic!("{next:?}");
+    };
+    assert_ne!(slot, busy);
+    assert_eq!(first, from);
+}
+
+/// No item gets farther than its frame goes, or back to where it began.
+#[test]
+fn items_get_no_farther_than_their_frame_goes() {
+    let mut scheduler = scheduler(1);
+    let program = Skeleton::Pipeline(vec![seq(0), farm(seq(1)), seq(2)]);
+    let stream = open(&mut scheduler, &program, Tickets::Bounded);
+    scheduler.admit(stream, &[1], START).expect("a ticket");
+    let (slot, frame, ..) = dispatches(&mut scheduler, START)[0];
+    for got in [0, 3, u16::MAX] {
+        let results = Results {
+            frame,
+            first: 0,
+            reached: got,
+            sizes: &[1],
+            ended: &[],
+            busy: Duration::ZERO,
+        };
+        let (least, most) = (1, 2);
+        assert_eq!(
+            scheduler.results(slot, results, START),
+            Err(Breach::Reached { got, least, most })
+        );
+    }
+    assert!(answer(&mut scheduler, slot, frame, 0, 1, START));
+    assert_eq!(dispatches(&mut scheduler, START)[0].3, 0);
+}
+
+/// Where a lease would wait for long behind items of the functions after it, the serial function stays at one slot, and its items go on
+/// elsewhere; until a slot can't give back what has passed it, and goes on by itself.
+#[test]
+fn a_serial_segment_runs_by_itself_where_its_lease_would_wait() {
+    let millis = Duration::from_millis;
+    let (mut scheduler, mut sent, mut now) = settled(millis(8), millis(10));
+    let (mut homes, mut ends) = (Vec::new(), Vec::new());
+    for _ in 0..12 {
+        let (slot, frame, first, count, lease) = sent.remove(0);
+        let (_, from, to) = scheduler.frame(slot, frame).expect("it has the frame");
+        assert_eq!(from, to, "{lease:?}");
+        if from == 0 {
+            assert_eq!(lease, Lease::Kept);
+            homes.push(slot);
+        } else {
+            ends.push(slot);
+        }
+        now += millis(10);
+        assert!(answer(&mut scheduler, slot, frame, first, count, now));
+        sent.extend(leased(&mut scheduler, now));
+    }
+    assert!(homes.iter().all(|home| *home == homes[0]), "{homes:?}");
+    assert!(ends.iter().any(|end| *end != homes[0]), "{ends:?}");
+    let alone = |sent: &Leased| {
+        scheduler
+            .frame(sent.0, sent.1)
+            .map(|(_, from, to)| (from, to))
+    };
+    let place = sent.iter().position(|sent| alone(sent) == Some((0, 0)));
+    let (slot, frame, first, count, _) = sent.remove(place.expect("the serial function runs"));
+    let results = Results {
+        frame,
+        first,
+        reached: 2,
+        sizes: &vec![1; count as usize],
+        ended: &[],
+        busy: millis(18) * count,
+    };
+    let accepted = scheduler.results(slot, results, now);
+    let accepted = accepted.expect("within its grant").expect("in time");
+    let all = first..first + u64::from(count);
+    assert_eq!(accepted.outcomes, std::slice::from_ref(&all));
+    // From now on it is not tried again.
+    let mut rounds = 0;
+    sent.extend(leased(&mut scheduler, now));
+    while rounds < 20 && !sent.is_empty() {
+        let (slot, frame, first, count, lease) = sent.remove(0);
+        let (_, from, to) = scheduler.frame(slot, frame).expect("it has the frame");
+        rounds += u32::from(from == 0 && to == 1);
+        now += millis(10);
+        if lease == Lease::PassedOn {
+            scheduler.released(slot, frame, millis(8) * count, now);
+        }
+        assert!(answer(&mut scheduler, slot, frame, first, count, now));
+        let more = leased(&mut scheduler, now);
+        let goes_on = |sent: &Leased| {
+            scheduler
+                .frame(sent.0, sent.1)
+                .map(|(_, from, to)| (from, to))
+        };
+        assert!(
+            more.iter().all(|sent| goes_on(sent) != Some((0, 0))),
+            "{more:?}"
+        );
+        sent.extend(more);
+    }
+    assert_eq!(rounds, 20);
 }

@@ -150,9 +150,14 @@ impl Authorization {
         self.sandbox.of(&Facts::of(who))
     }
 
-    /// The line of the table `[sandbox]`, for those who can't hold anybody to it.
-    pub fn sandbox_line(&self) -> Option<usize> {
-        self.sandbox.line
+    /// What code in a sandbox may use on this host, and whether there is a table that says so.
+    pub fn sandbox(&self) -> (&SandboxUse, bool) {
+        (&self.sandbox.allowed, self.sandbox.line.is_some())
+    }
+
+    /// What the table `[sandbox]` lets code use, whosever that is; nothing, where there is none.
+    pub fn sandbox_table(&self) -> Option<&SandboxUse> {
+        self.sandbox.table()
     }
 
     /// Whether any rule allows a tunnel. Without one, a gateway connects nobody.

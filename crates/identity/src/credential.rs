@@ -1,13 +1,14 @@
 //! A node's secret: its certificates, its private key, and whom it trusts.
 
 use std::fmt;
+use std::sync::Arc;
 
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, ECDSA_P521_SHA512_ASN1_SIGNING,
     EcdsaKeyPair, Ed25519KeyPair, KeyPair, RsaKeyPair,
 };
 use rustls_pki_types::{
-    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime,
+    CertificateDer, CertificateRevocationListDer, PrivatePkcs8KeyDer, UnixTime,
 };
 use zeroize::Zeroizing;
 
@@ -24,8 +25,10 @@ use crate::x509::Certificate;
 mod error;
 mod old_key;
 mod pem;
+mod private_key;
 
 pub use error::CredentialError;
+pub use private_key::{PrivateKey, RemoteKey};
 
 pub use pem::revocation_lists_from_pem;
 
@@ -36,11 +39,11 @@ pub use pem::revocation_lists_from_pem;
 /// stands in a trust directory.
 ///
 /// # Security
-/// It holds the private key, which is erased from memory when it is dropped and which `Debug` doesn't show. It is not
-/// `Clone`: share it, so that there is one copy of the key.
+/// It holds the private key, which is erased from memory when it is dropped and which `Debug` doesn't show; or it says who signs with a
+/// key that this process never has ([`PrivateKey`]). It is not `Clone`: share it, so that there is one copy of the key.
 pub struct Credential {
     chain: Vec<CertificateDer<'static>>,
-    key: Zeroizing<Vec<u8>>,
+    key: PrivateKey,
     trust_anchors: Vec<CertificateDer<'static>>,
     revocation_lists: Vec<CertificateRevocationListDer<'static>>,
     identity: Identity,
@@ -72,9 +75,20 @@ impl Credential {
         trust_anchors: Vec<CertificateDer<'static>>,
         revocation_lists: Vec<CertificateRevocationListDer<'static>>,
     ) -> Result<Self, CredentialError> {
+        let key = PrivateKey::Here(Arc::new(key));
+        Self::with_key(chain, key, trust_anchors, revocation_lists)
+    }
+
+    /// As [`new`](Self::new), with a key that may be elsewhere. Whether such a key belongs to the leaf, whoever holds it has checked.
+    fn with_key(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKey,
+        trust_anchors: Vec<CertificateDer<'static>>,
+        revocation_lists: Vec<CertificateRevocationListDer<'static>>,
+    ) -> Result<Self, CredentialError> {
         let read = read_chain(&chain)?;
         let (leaf, intermediates) = read.split_first().ok_or(CredentialError::NoCertificate)?;
-        check_key(leaf, &key)?;
+        check_leaf(leaf, &key)?;
         let details = CertificateDetails::of(leaf);
         let kind = if details.states_anything {
             CredentialKind::Private
@@ -137,14 +151,17 @@ impl Credential {
         &self.chain
     }
 
-    /// The private key.
-    pub fn key(&self) -> PrivatePkcs8KeyDer<'_> {
-        PrivatePkcs8KeyDer::from(self.key.as_slice())
+    /// What signs for the leaf.
+    pub fn private_key(&self) -> &PrivateKey {
+        &self.key
     }
 
-    /// A copy of the private key for a TLS engine, which owns the key it signs with.
-    pub fn clone_key(&self) -> PrivateKeyDer<'static> {
-        PrivateKeyDer::Pkcs8(self.key().clone_key())
+    /// The private key; nothing where another process has it.
+    pub fn key(&self) -> Option<PrivatePkcs8KeyDer<'_>> {
+        match &self.key {
+            PrivateKey::Here(key) => Some(PrivatePkcs8KeyDer::from(key.as_slice())),
+            PrivateKey::Elsewhere(_) => None,
+        }
     }
 
     /// The authorities whose certificates are accepted.
@@ -242,19 +259,23 @@ fn read_chain(chain: &[CertificateDer<'_>]) -> Result<Vec<Certificate>, Credenti
     read.collect()
 }
 
-fn check_key(leaf: &Certificate, key: &[u8]) -> Result<(), CredentialError> {
+fn check_leaf(leaf: &Certificate, key: &PrivateKey) -> Result<(), CredentialError> {
     let leaf_subject = || leaf.subject.quoted();
     if leaf.is_authority() {
         return Err(CredentialError::AuthorityAsLeaf {
             leaf: leaf_subject(),
         });
     }
-    if public_key(key).ok_or(CredentialError::UnknownKey)? != leaf.key.bits() {
-        return Err(CredentialError::KeyMismatch {
-            leaf: leaf_subject(),
-        });
+    match key {
+        PrivateKey::Here(key)
+            if public_key(key).ok_or(CredentialError::UnknownKey)? != leaf.key.bits() =>
+        {
+            Err(CredentialError::KeyMismatch {
+                leaf: leaf_subject(),
+            })
+        }
+        PrivateKey::Here(_) | PrivateKey::Elsewhere(_) => Ok(()),
     }
-    Ok(())
 }
 
 fn check_intermediates(intermediates: &[Certificate]) -> Result<(), CredentialError> {

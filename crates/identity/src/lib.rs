@@ -42,7 +42,9 @@ mod x509;
 pub use authorization::Authorization;
 pub use certificate::{CertificateDetails, public_key_info};
 pub use claim::{ClaimError, Identity, JOB_NUMBER_BYTES, JobNumber, JobProcess, Role};
-pub use credential::{Credential, CredentialError, CredentialKind, revocation_lists_from_pem};
+pub use credential::{
+    Credential, CredentialError, CredentialKind, PrivateKey, RemoteKey, revocation_lists_from_pem,
+};
 pub use date::Date;
 pub use decision_cache::{DecisionCache, DecisionCacheLimits, DecisionCacheStatistics};
 pub use der::NotDer;

@@ -43,6 +43,9 @@ pub use reception::SharedReception;
 use timing::Timing;
 pub use timing::UNVERIFIED_BYTES_PER_SECOND;
 
+/// Credit goes back with the next message when it is this part of what a link has.
+const CREDIT_ALONG: u64 = 32;
+
 /// What two nodes share after one mutual authentication, over one connection.
 ///
 /// The owner moves bytes and tells the time: [`prepare`](Self::prepare), write [`outgoing`](Self::outgoing), report
@@ -70,6 +73,8 @@ pub struct Session {
     outbox: Outbox,
     inbox: Inbox,
     head_memory: HeadMemory,
+    /// Links for which credit goes back with the next message.
+    credit_along: Vec<LinkId>,
     /// The link whose message was last in the middle of its segments: the next read is sized for it.
     streaming: Option<LinkId>,
     pool: Pool,
@@ -129,6 +134,7 @@ impl Session {
             outbox: Outbox::default(),
             inbox: Inbox::new(),
             head_memory: HeadMemory::default(),
+            credit_along: Vec::new(),
             streaming: None,
             pool: Pool::default(),
             events: VecDeque::new(),
@@ -347,6 +353,9 @@ impl Session {
             end.is_ready = true;
             self.ready.push_back(link);
         }
+        while let Some(link) = self.credit_along.pop() {
+            self.acknowledge(link);
+        }
         Ok(())
     }
 
@@ -397,10 +406,16 @@ impl Session {
         let taken = u64::try_from(taken)
             .unwrap_or(0)
             .saturating_sub(end.returned);
+        let before = end.returned;
         end.returned += size.min(taken);
         let back = end.window.saturating_add(link::signed(end.returned));
         // A record for each message would cost more than it brings; a peer that has none left waits for it.
         let is_worth_a_record = end.returned >= window / 4 || (end.window <= 0 && back > 0);
+        // Beside a message it costs little, and what the peer keeps until then needn't leave its processor's cache.
+        let along = window / CREDIT_ALONG;
+        if !is_worth_a_record && before < along && end.returned >= along {
+            self.credit_along.push(link);
+        }
         is_worth_a_record && self.acknowledge(link)
     }
 
@@ -412,6 +427,7 @@ impl Session {
         };
         end.window = end.window.saturating_add(link::signed(end.returned));
         let bytes = core::mem::take(&mut end.returned);
+        self.credit_along.retain(|one| *one != link);
         self.control
             .push_back(ControlMessage::Credit { link, bytes });
         true

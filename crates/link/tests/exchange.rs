@@ -293,6 +293,48 @@ fn memory_is_bounded_by_credit() {
     assert!(drain(&mut pair.client).contains(&Event::Credit { link: slow }));
 }
 
+/// Credit that is worth no record of its own goes back with the next message, and not before.
+#[test]
+fn credit_goes_along_with_messages() {
+    const MESSAGE: usize = 50_000;
+    let mut pair = Pair::with(TRUSTED, |config| {
+        let limits = Limits {
+            credit_bytes: 3_200_000,
+            ..Limits::default()
+        };
+        (config.limits, config.peer_limits) = (limits, limits);
+    });
+    let link = pair.client.open_link("echo", TrafficClass::Data).unwrap();
+    let mut credited = |count: usize, is_answered: bool| {
+        for _ in 0..count {
+            pair.client
+                .send(
+                    link,
+                    message(MessageKind::Request(1), b"", &[&pattern(MESSAGE, 1)]),
+                )
+                .unwrap();
+        }
+        pair.settle();
+        for event in drain(&mut pair.server) {
+            if let Event::Message { link, size, .. } = event {
+                assert!(!pair.server.consumed(link, size));
+            }
+        }
+        if is_answered {
+            let reply = message(MessageKind::Reply(1), b"", &[]);
+            pair.server.send(link, reply).unwrap();
+        }
+        pair.settle();
+        drain(&mut pair.client);
+        pair.client.credited(link)
+    };
+    let size = MESSAGE as u64 + Message::OVERHEAD_BYTES;
+    assert_eq!(credited(1, true), 0, "it is too little");
+    assert_eq!(credited(1, false), 0, "nothing goes back");
+    assert_eq!(credited(0, true), 2 * size);
+    assert_eq!(credited(0, true), 2 * size);
+}
+
 #[test]
 fn a_message_larger_than_the_credit_passes() {
     let mut pair = Pair::with(TRUSTED, |config| {

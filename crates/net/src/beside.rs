@@ -3,7 +3,7 @@
 //! A thread that has nothing more to do stays for a while: the steps of a handshake follow each other closely, and a new thread for each
 //! takes longer than some of them do. Where nobody would be held up there is no other thread at all.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -52,6 +52,24 @@ impl Drop for OwnThreads {
 thread_local! {
     static THREADS: RefCell<Option<OwnThreads>> = const { RefCell::new(None) };
     static SERVED: Arc<AtomicUsize> = Arc::default();
+    static ALONE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// As long as this lives, its thread makes no others, and does all work itself: for a process that is confined afterwards, which takes that
+/// it has one thread.
+pub(crate) struct Alone(());
+
+impl Alone {
+    pub(crate) fn begin() -> Self {
+        ALONE.set(true);
+        Self(())
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        ALONE.set(false);
+    }
 }
 
 /// Something that this thread serves from time to time, and that a long computation would hold up: a session, or a handshake.
@@ -91,6 +109,9 @@ impl Drop for Served {
 pub(crate) async fn beside<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
+    if ALONE.get() {
+        return Some(work());
+    }
     let (sender, receiver) = oneshot::channel();
     // A thread that can't be made takes what it was to do with it.
     let job = Arc::new(Mutex::new(Some((work, sender))));
@@ -212,6 +233,14 @@ mod tests {
         assert_ne!(who(&handshake).await, thread::current().id());
         drop(session);
         assert_eq!(who(&handshake).await, thread::current().id());
+    }
+
+    #[tokio::test]
+    async fn a_thread_that_is_to_be_alone_does_all_itself() {
+        let alone = Alone::begin();
+        assert_eq!(who().await, thread::current().id());
+        drop(alone);
+        assert_ne!(who().await, thread::current().id());
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@
 //! doesn't take is left to the connection's own task, which also reads, keeps time and notices the end. A thread that
 //! has nothing to do but wait for the peer reads by itself meanwhile.
 
+mod lending;
 mod progress;
 mod turn;
 
@@ -17,6 +18,8 @@ pub use exoskel_link::Ended;
 use exoskel_link::{CLOSING_TIME, CloseReason, Event, LinkId, Message, Session, SessionError};
 use tokio::sync::Notify;
 
+use self::lending::Lending;
+pub(crate) use self::lending::{LENDING_TIME, wait_at_all};
 pub use self::turn::PeerTurn;
 pub(crate) use self::turn::TURN_TIME;
 use self::turn::{TakenTurn, TurnWait};
@@ -50,6 +53,8 @@ pub struct Connection {
     reader: Mutex<Reading>,
     /// Whether some of what was read is still to be handed out.
     is_behind: AtomicBool,
+    /// Whether the task looks from time to time if somebody reads.
+    is_lent: AtomicBool,
     /// What other threads left for the task, so that they needn't wait for a read or a seal to end.
     mailbox: Mutex<Mailbox>,
     /// Nothing of what the peer says counts any more, not even what has been read: [`Session::is_aborted`], for a reader that hands out
@@ -71,6 +76,7 @@ pub struct Connection {
 struct Reading {
     by: Reader,
     left: VecDeque<Event>,
+    lending: Lending,
 }
 
 /// Who reads.
@@ -82,6 +88,8 @@ enum Reader {
     Thread,
     /// Whoever calls [`Connection::progress`]; nobody is told of anything.
     Poller,
+    /// A thread that has read comes back soon, or the task takes over: see `lending`.
+    Nobody,
 }
 
 /// Whether the transport may have more to read.
@@ -152,8 +160,10 @@ impl Connection {
             reader: Mutex::new(Reading {
                 by: Reader::Task,
                 left: VecDeque::new(),
+                lending: Lending::default(),
             }),
             is_behind: AtomicBool::new(false),
+            is_lent: AtomicBool::new(false),
             session: Mutex::new(session),
             mailbox: Mutex::default(),
             is_aborted: AtomicBool::new(false),
@@ -360,7 +370,11 @@ impl Connection {
             self.wake.notify_one();
             return false;
         }
-        // What was read may want an answer, credit or a heartbeat.
+        self.answer_what_was_read()
+    }
+
+    /// What was read may want an answer, credit or a heartbeat. Says whether the peer can still send something.
+    fn answer_what_was_read(&self) -> bool {
         let mut session = self.lock();
         let is_written =
             self.empty_mailbox(&mut session).is_ok() && self.write(&mut session).is_none();
@@ -403,6 +417,9 @@ impl Connection {
         // There is something to read or to hand out, and another connection of the peer has its turn.
         let mut wait: Option<TurnWait> = None;
         let mut timer = std::pin::pin!(tokio::time::sleep_until(self.epoch.into()));
+        // Whether somebody comes back who has borrowed the reading.
+        let mut lent = std::pin::pin!(tokio::time::sleep_until(self.epoch.into()));
+        let mut is_lent = false;
         loop {
             if self.is_behind() {
                 wait.get_or_insert_with(|| turn.take());
@@ -445,6 +462,18 @@ impl Connection {
                 }
                 () = self.wake.notified() => {}
                 () = &mut timer => self.keep_time(),
+                () = &mut lent, if is_lent => match self.take_reading_over(false) {
+                    Ok(next) => {
+                        is_lent = next.is_some();
+                        let next = Instant::now() + next.unwrap_or_default();
+                        lent.as_mut().reset(next.into());
+                    }
+                    Err(error) => return self.broken(error),
+                },
+            }
+            if !is_lent && self.is_lent.load(Ordering::SeqCst) {
+                is_lent = true;
+                lent.as_mut().reset((Instant::now() + LENDING_TIME).into());
             }
             let written = match self.empty_and_write() {
                 Ok(written) => written,
@@ -462,6 +491,13 @@ impl Connection {
                     return self.broken(error);
                 }
             };
+            if is_blocked && is_lent {
+                // Who reads is told that there is room.
+                match self.take_reading_over(true) {
+                    Ok(next) => is_lent = next.is_some(),
+                    Err(error) => return self.broken(error),
+                }
+            }
             if let Some(ended) = written.ended {
                 // A turn that comes while the peer reads is for others.
                 drop(wait);
@@ -548,7 +584,7 @@ impl Connection {
         match reader.by {
             Reader::Task => self.read(&mut reader.left, handle),
             // Told before the thread took over. It reads, and has the task told of what it leaves.
-            Reader::Thread | Reader::Poller => {
+            Reader::Thread | Reader::Poller | Reader::Nobody => {
                 self.hand_out(&mut reader.left, handle);
                 Ok(More::No)
             }

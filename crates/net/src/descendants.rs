@@ -36,9 +36,17 @@ pub fn adopt_orphans() -> io::Result<()> {
 /// When the system refuses.
 pub fn follow_parent(parent: i32, name: &CStr) -> io::Result<bool> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    rustix::thread::set_name(name)?;
+    self::name(name)?;
     // Only now: it may have ended before it was to be followed.
     Ok(getppid().is_some_and(|process| process.as_raw_nonzero().get() == parent))
+}
+
+/// Gives this process a name of up to 15 bytes for those who list processes.
+///
+/// # Errors
+/// When the system refuses.
+pub fn name(name: &CStr) -> io::Result<()> {
+    Ok(rustix::thread::set_name(name)?)
 }
 
 /// Has other processes of this account neither read this one's memory, environment and descriptors, nor trace it; it leaves no core dump.

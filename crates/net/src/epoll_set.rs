@@ -119,6 +119,25 @@ pub(crate) fn wait_here(
     }
 }
 
+/// As [`wait_here`], at several sockets. Says which of them have something to read or have ended.
+pub(crate) fn wait_at(
+    sockets: &[&Socket],
+    patience: Duration,
+    wake_up: &WakeUp,
+) -> io::Result<Vec<bool>> {
+    let patience = Timespec::try_from(patience).map_err(io::Error::other)?;
+    let sockets = sockets.iter().map(|one| PollFd::new(*one, PollFlags::IN));
+    let mut waits: Vec<_> = sockets
+        .chain([PollFd::new(wake_up, PollFlags::IN)])
+        .collect();
+    match poll(&mut waits, Some(&patience)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    waits.pop();
+    Ok(waits.iter().map(|one| !one.revents().is_empty()).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};

@@ -1,33 +1,28 @@
 //! How a slot meets a manager that listens: it knocks until it is let in. One slot of a worker knocks at a time; the next one does when
 //! it has its session. So a manager that has what it needs has one connection of each worker, which waits until it is called.
 
-use std::fs::File;
+use std::cell::RefCell;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::sync::mpsc;
 use std::time::Instant;
 
 use exoskel_identity::IdentityError;
 use exoskel_node::knocking::{Knocking, PAUSE_MAX};
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 
 use crate::address::Address;
-use crate::beside::beside;
 use crate::establish::{EstablishError, Established, NodeConfig, knock};
-use crate::rendezvous::{MeetError, News};
+use crate::rendezvous::MeetError;
+use crate::signer::SlotEnd;
 use crate::sources::{CurrentConfig, NodeConfigRenewal, RENEWAL_TIME};
 use crate::tls::TlsError;
 
 /// Where a manager listens, and who it is.
-#[derive(Debug)]
 pub struct ManagerPlace {
     /// Its address.
     pub address: Address,
     /// The name in its certificate. Without one, any manager of the authority that the policy allows is accepted.
     pub name: Option<String>,
-    /// A file that all slots of the worker have open, by which they take turns; none for a slot that is alone.
-    pub turns: Option<OwnedFd>,
+    /// Who says whose turn it is among the worker's slots; nobody for a slot that is alone.
+    pub turns: Option<SlotEnd>,
     /// Whether a manager of another name is an error that ends the slot. A slot of a worker that has served one before goes on: who
     /// is there may be somebody else for now.
     pub ends_at_wrong_name: bool,
@@ -37,31 +32,25 @@ impl ManagerPlace {
     /// Knocks until there is a session.
     pub(crate) async fn meet(
         self,
-        mut config: CurrentConfig,
-        news: &mpsc::Sender<News>,
+        config: &RefCell<CurrentConfig>,
+        audit: &dyn Fn(String),
     ) -> Result<Established, MeetError> {
-        // It ends with this function, in order.
-        let turn = match &self.turns {
-            Some(turns) => KnockTurn::take(turns).await,
-            None => None,
-        };
+        if let Some(turns) = &self.turns {
+            turns.turn().await.map_err(MeetError::Signer)?;
+        }
         let address = &self.address;
         let mut knocking = Knocking::new(RandomState::new().build_hasher().finish());
         let began = Instant::now();
         loop {
             // Before the files are read: what changes meanwhile is noticed.
-            let renewal = config.renewal();
-            let (terms, told) = config.read();
-            if let Some(line) = told {
-                // Whether the interpreter has left is seen by whoever waits for it.
-                let _ = news.send(News::Audit(line));
-            }
+            let renewal = config.borrow().renewal();
+            let (terms, told) = config.borrow_mut().read();
+            told.into_iter().for_each(audit);
             knocking.begin(began.elapsed());
             let waiting = || {
-                let line = format!(
+                audit(format!(
                     "the manager at {address} has the slots that it needs; waits to be called"
-                );
-                let _ = news.send(News::Audit(line));
+                ));
             };
             let met = tokio::select! {
                 met = self.reach(&terms, waiting) => met,
@@ -74,17 +63,13 @@ impl ManagerPlace {
             };
             if self.ends_at_wrong_name && is_wrong_name(&error) {
                 // The others would find the same. Their turn comes when this process has said so and ended.
-                std::mem::forget(turn);
                 return Err(error);
             }
             if let Some(reason) = knocking.failed(began.elapsed(), error.to_string()) {
-                let line = format!(
+                audit(format!(
                     "no session with the manager at {address}: {reason}; asks again, at least every {} seconds",
                     PAUSE_MAX.as_secs()
-                );
-                if news.send(News::Audit(line)).is_err() {
-                    return Err(error);
-                }
+                ));
             }
             tokio::time::sleep(knocking.next_at().saturating_sub(began.elapsed())).await;
         }
@@ -119,26 +104,4 @@ fn is_wrong_name(error: &MeetError) -> bool {
         return false;
     };
     matches!(error, IdentityError::WrongName { .. })
-}
-
-/// The turn of a slot among those of its worker, for as long as this lives. The kernel ends it with the process.
-struct KnockTurn(#[expect(dead_code, reason = "it holds the lock")] File);
-
-impl KnockTurn {
-    /// Waits for it. Nothing where no file can be locked: then a slot knocks beside others.
-    async fn take(turns: &OwnedFd) -> Option<Self> {
-        // A lock belongs to what was opened, and all slots of the worker have inherited the same.
-        let own = File::open(format!("/proc/self/fd/{}", turns.as_raw_fd())).ok()?;
-        beside(move || {
-            loop {
-                match flock(&own, FlockOperation::LockExclusive) {
-                    Ok(()) => return Some(Self(own)),
-                    Err(Errno::INTR) => {}
-                    Err(_) => return None,
-                }
-            }
-        })
-        .await
-        .flatten()
-    }
 }

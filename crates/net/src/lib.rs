@@ -8,6 +8,7 @@
 //! - [`socket`], [`transport`], [`ring`], `epoll_set`: what carries bytes; [`tls`], [`establish`], [`connection`]: from there to a session that runs; `beside`: what would hold their thread up.
 //! - [`payload`], [`message`]: items and instructions as they travel, from the crate that knows what to do with them.
 //! - [`gateway`], [`site`], `splice`: connections through other nodes, and the node that joins them.
+//! - [`signer`]: the process of a worker that has its credential, and signs for its slots; `remote_key`: how TLS asks it.
 //! - [`sources`]: what a node brings to its handshakes, made from files and kept current.
 //! - [`manager`]: the driver of a manager; [`result_queue`]: where its user waits.
 //! - [`slot`]: a worker's process; [`rendezvous`], `knock`: how it meets its manager; `leaving`: how it is told to go.
@@ -40,10 +41,12 @@ pub mod manager;
 pub mod pki;
 mod reception;
 mod refusals;
+mod remote_key;
 pub mod rendezvous;
 pub mod result_queue;
 pub mod ring;
 pub mod shared_table;
+pub mod signer;
 pub mod site;
 pub mod slot;
 pub mod socket;

@@ -11,11 +11,13 @@ mod delivery;
 mod dialler;
 mod driver;
 mod fair_queue;
+mod inboxes;
 mod intake;
 mod lookup;
 mod own_certificate;
 mod peer_share;
 mod progress;
+mod reading;
 mod region_gate;
 mod regions;
 mod renewing;
@@ -52,6 +54,8 @@ use self::calls::Calls;
 use self::compression::Compressions;
 pub use self::compression::{Compression, ExpandedContents, ExpansionCheck, ExpansionError};
 pub use self::dialler::Dialler;
+use self::inboxes::Feeders;
+pub use self::inboxes::LinkInbox;
 use self::intake::Intake;
 pub use self::lookup::{LookupQuestion, PendingLookup};
 use self::peer_share::{PeerShare, PeerShares, UnreadLinks};
@@ -174,6 +178,7 @@ pub(crate) struct LinkShared {
     /// Gateways at which we are to register, and have not yet, or not any more.
     unregistered: Mutex<Vec<String>>,
     intake: Intake,
+    feeders: Feeders,
     streams: LinkStreams,
     region_work: RegionWork,
     transfers: Transfers,
@@ -282,6 +287,7 @@ impl LinkNode {
             waiting: AtomicUsize::new(0),
             calls: Calls::default(),
             intake: Intake::default(),
+            feeders: Feeders::default(),
             streams: LinkStreams::default(),
             region_work: RegionWork::default(),
             transfers: Transfers::default(),
@@ -626,6 +632,7 @@ impl LinkNode {
             let _ = thread.join();
         }
         self.shared.calls.end();
+        self.shared.end_inboxes();
         self.shared.forget_region_calls(|_| true);
         for answer in lock(&self.shared.answers).values_mut() {
             answer.get_or_insert(RequestAnswer::Lost(LinkError::Closed));
@@ -758,6 +765,7 @@ impl LinkShared {
         for number in links {
             let place = lock(&self.machine).end_link(number);
             self.forget_calls(number);
+            self.forget_in_inboxes(number);
             // After the link: no stream begins on it any more.
             let error = LinkError::LinkEnded(why.to_owned());
             self.end_streams(&error, |accepted| accepted == number);
@@ -896,57 +904,6 @@ impl LinkShared {
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.answered.notify_all();
         }
-    }
-
-    /// Reads what the session brings whose call was handled last, until there is a call for the endpoint.
-    fn listen(self: &Arc<Self>, endpoint: &str, patience: Duration) {
-        let Some(listening) = self.calls.listen(endpoint) else {
-            return;
-        };
-        let place = lock(&self.machine).place_of(listening.link);
-        let Some(live) = place.and_then(|(session, _)| self.live(session)) else {
-            return;
-        };
-        let deadline = Instant::now() + patience;
-        let mut goes_on = true;
-        while goes_on && listening.is_to_go_on() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || live.is_read_here.swap(true, Ordering::Acquire) {
-                return;
-            }
-            goes_on = live.connection.read_until(
-                left,
-                Some(&listening.wake_up),
-                || listening.is_idle(),
-                |event| self.event(&live, event),
-            );
-            live.is_read_here.store(false, Ordering::Release);
-            // Somebody else may have to read on.
-            self.wake_waiting();
-        }
-    }
-
-    /// Reads on this thread until something has come, unless somebody else does. Says whether it has read.
-    fn read_here(
-        self: &Arc<Self>,
-        live: &RunningSession,
-        request: RequestId,
-        patience: Duration,
-    ) -> bool {
-        if live.is_read_here.swap(true, Ordering::Acquire) {
-            return false;
-        }
-        let is_wanted = || {
-            let answers = lock(&self.answers);
-            answers.get(&request).is_some_and(Option::is_none)
-        };
-        let goes_on = live
-            .connection
-            .read_here(patience, is_wanted, |event| self.event(live, event));
-        live.is_read_here.store(false, Ordering::Release);
-        // Somebody else may have to read on.
-        self.wake_waiting();
-        goes_on
     }
 }
 

@@ -119,6 +119,15 @@ impl Listening {
         })
     }
 
+    /// The socket alone, for a process that [takes it over](Self::inherited). A Unix socket's file stays.
+    #[must_use]
+    pub fn leave(self) -> OwnedFd {
+        if let Some(mut file) = self.file {
+            file.stays = true;
+        }
+        self.descriptor
+    }
+
     /// Where it listens, with the port that it has.
     #[must_use]
     pub fn address(&self) -> &Address {
@@ -270,6 +279,7 @@ impl<'a> UnixPlace<'a> {
             path: self.path.to_owned(),
             device: made.dev(),
             inode: made.ino(),
+            stays: false,
         };
         rustix::net::listen(&socket, BACKLOG).map_err(|error| self.error(error))?;
         Ok(Listening {
@@ -286,10 +296,15 @@ pub(crate) struct SocketFile {
     path: PathBuf,
     device: u64,
     inode: u64,
+    /// Another process has the socket.
+    stays: bool,
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
+        if self.stays {
+            return;
+        }
         // Somebody may have removed it and listen there now. As long as it is ours, nobody replaces it: it listens.
         let is_ours = std::fs::symlink_metadata(&self.path)
             .is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode));

@@ -4,11 +4,13 @@
 //! [`ResultQueue`]; the driver never waits for them and never needs the interpreter.
 
 mod attempt;
+mod child_process;
 mod children;
 mod driver;
 mod recruit;
 mod run;
 mod status;
+mod zygote;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
@@ -24,6 +26,9 @@ use tokio::sync::Notify;
 pub use crate::host_file::{HostFile, HostLine};
 pub use attempt::{Attempt, AttemptError};
 pub use children::{LocalTransport, LocalWorkers};
+use exoskel_flow::contract::Tier;
+pub use exoskel_flow::contract::{Contract, ItemsDeadline};
+pub use exoskel_node::manager::history::SlotChange;
 pub use exoskel_node::manager::notice::{EarlyPhase, Notice, Output, Unwanted};
 pub use exoskel_node::manager::worker_table::WorkerReport;
 pub use recruit::Recruiting;
@@ -161,6 +166,7 @@ pub(crate) enum Command {
     Close(u64),
     Report(mpsc::Sender<Vec<WorkerReport>>),
     Status(mpsc::Sender<ManagerStatus>),
+    History(mpsc::Sender<Vec<SlotChange>>),
     ExpectNobody,
     Shutdown,
 }
@@ -200,6 +206,13 @@ impl Notices {
             self.list.push(notice);
         }
     }
+}
+
+/// Whether the policy is sure to place all of these workers outside its trusted domains.
+#[must_use]
+pub fn are_remote(terms: &NodeConfig, hosts: &[HostLine]) -> bool {
+    let is_remote = |line| driver::expected_tier(terms, line) == Some(Tier::Remote);
+    hosts.iter().all(is_remote)
 }
 
 impl ManagerNode {
@@ -298,6 +311,14 @@ impl ManagerNode {
         receiver.recv_timeout(ANSWER_TIME).ok()
     }
 
+    /// What became of the slots, when and why; nothing when the driver is gone.
+    #[must_use]
+    pub fn history(&self) -> Option<Vec<SlotChange>> {
+        let (sender, receiver) = mpsc::channel();
+        self.shared.command(Command::History(sender));
+        receiver.recv_timeout(ANSWER_TIME).ok()
+    }
+
     /// Waits until so many slots can work no longer or more can, for at most `patience`, and says how many can; nothing when the
     /// manager has ended.
     #[must_use]
@@ -310,6 +331,12 @@ impl ManagerNode {
             .wait_timeout_while(readiness, patience, is_same);
         let readiness = waited.unwrap_or_else(PoisonError::into_inner).0;
         (!readiness.is_over).then_some(readiness.ready)
+    }
+
+    /// How many slots are wanted now.
+    #[must_use]
+    pub fn wanted(&self) -> u32 {
+        lock(&self.shared.readiness).wanted
     }
 
     /// Whether [`ManagerNode::take_notices`] would find something.

@@ -6,14 +6,18 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use exoskel_identity::VerifiedIdentity;
+use exoskel_identity::authorization::SandboxUse;
 use exoskel_link::handshake::{Hello, Refuse, RefuseReason};
 use exoskel_link::{CloseReason, SessionError};
+use tokio::runtime::Runtime;
 use tokio::sync::watch;
+use tokio::task::LocalSet;
 
+use crate::beside::Alone;
 use crate::connection::Connection;
 use crate::descendants::{adopt_orphans, end_own};
 use crate::establish::{
@@ -25,6 +29,7 @@ use crate::leaving::{LeaveSignal, take_signals};
 use crate::listening::{Listener, is_unix};
 use crate::reception::{HandshakePlace, Host, Reception, host_of};
 use crate::refusals::{COUNTING_TIME, Refusals};
+use crate::signer::{ManagerVerdict, SlotEnd, Verdicts};
 use crate::slot::SlotNode;
 use crate::socket::Socket;
 use crate::sources::{CurrentConfig, NodeConfigRenewal, RENEWAL_TIME};
@@ -42,6 +47,10 @@ const CALM_MAX: usize = 4;
 /// takes a few milliseconds; a stranger that stops in the middle must not keep managers away for longer.
 const TURN_TIME: Duration = Duration::from_millis(50);
 
+/// How long a slot that has a session waits until the others whose handshake is under way have been told that it is taken. Theirs
+/// takes a few milliseconds; a stranger that stops in the middle must not keep the manager for longer.
+const TELLING_TIME: Duration = Duration::from_millis(250);
+
 /// How long the interpreter may take to leave after the session's end.
 const LEAVE_TIME: Duration = Duration::from_millis(500);
 
@@ -57,16 +66,37 @@ pub enum Rendezvous {
     Dialled(OwnedFd, String),
 }
 
-/// What a slot's I/O thread tells its interpreter.
-pub enum News {
-    /// One line about an accepted or refused session.
-    Audit(String),
-    /// The session has begun.
-    Begun(Arc<SlotNode>),
-    /// There will be none.
-    Failed(MeetError),
-    /// There will be none: the slot was told to leave.
-    Left,
+/// Writes a line about an accepted or refused session, for the worker's owner.
+pub(crate) type TellOwner = Rc<dyn Fn(String)>;
+
+/// What is brought to handshakes, which several may be under way with.
+pub(crate) type SharedConfig = Rc<RefCell<CurrentConfig>>;
+
+/// Who judges the manager again while the session runs.
+pub enum JudgedBy {
+    /// This process, by its files.
+    Files(Box<NodeConfigRenewal>),
+    /// The signer of its worker, which then has nothing signed for this process any more.
+    Signer(SlotEnd),
+}
+
+impl JudgedBy {
+    /// Whether it can't be asked any more.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        matches!(self, Self::Signer(signer) if !signer.is_connected())
+    }
+
+    /// Waits until it can't be asked any more.
+    async fn ended(&self) -> io::Error {
+        match self {
+            Self::Files(_) => std::future::pending().await,
+            Self::Signer(signer) => match signer.gone().await {
+                Ok(()) => io::ErrorKind::UnexpectedEof.into(),
+                Err(error) => error,
+            },
+        }
+    }
 }
 
 /// Why a worker's process has no session with a manager.
@@ -78,6 +108,14 @@ pub enum MeetError {
     /// The listening socket that our parent left us.
     #[error("the inherited listening socket is unusable: {0}")]
     InheritedListener(#[source] io::Error),
+    /// What it takes besides can't be had.
+    #[error(
+        "can't start its I/O thread: {0}; the limits on processes and open files (ulimit -u, ulimit -n) are too low for so many slots"
+    )]
+    Start(#[source] io::Error),
+    /// The process that signs for the worker's slots.
+    #[error("the process of this worker that holds its credential doesn't answer: {0}")]
+    Signer(#[source] io::Error),
     /// What tells a slot to leave can't be waited for.
     #[error("can't wait for signals: {0}")]
     Signal(#[source] io::Error),
@@ -98,53 +136,143 @@ pub enum MeetError {
     Session(#[from] SessionError),
 }
 
-/// Starts the I/O thread, which meets the manager and then serves the session. `config` is read at each handshake,
-/// `renewal` every few seconds while the session runs. Told to leave, the slot lets what runs go on for `drain` at most.
+/// A manager that has proved itself, before anything of it has run. This process still has one thread.
+pub struct Met {
+    runtime: Runtime,
+    established: Established,
+    /// A child's session is its parent's business, and the parent has the line.
+    audited: bool,
+    renewal: JudgingAgain,
+    ending: Ending,
+    sandbox: Option<(SandboxUse, String)>,
+}
+
+/// How the manager of a running session is judged again.
+enum JudgingAgain {
+    Files(Box<NodeConfigRenewal>),
+    Signer(Verdicts),
+}
+
+/// Meets the manager, on this thread and without another one; nothing if the slot is told to leave before. `config` is read at each
+/// handshake. What `audit` gets is for the worker's owner. Told to leave, the slot lets what runs go on for `drain` at most.
 ///
 /// # Errors
-/// When no thread can be started, or there are no descriptors left.
+/// [`MeetError`] says why there is no session.
 pub fn meet(
     rendezvous: Rendezvous,
     config: CurrentConfig,
-    renewal: NodeConfigRenewal,
+    judged_by: JudgedBy,
     drain: Duration,
-) -> io::Result<mpsc::Receiver<News>> {
+    audit: impl Fn(String) + 'static,
+) -> Result<Option<Met>, MeetError> {
     // Before any task runs: what it starts must be found at the end.
-    adopt_orphans()?;
-    let wake = take_signals()?;
-    let (sender, receiver) = mpsc::channel();
+    adopt_orphans().map_err(MeetError::Start)?;
+    let wake = take_signals().map_err(MeetError::Start)?;
+    let audited = !matches!(rendezvous, Rendezvous::Inherited(_));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
-        .build()?;
-    std::thread::Builder::new()
-        .name("exoskel-slot".to_owned())
-        .spawn(move || {
-            // A task that closes the descriptors of its process takes those of this thread, which then has no way to go on.
-            let _end = EndOnPanic;
-            let tasks = tokio::task::LocalSet::new();
-            tasks.block_on(&runtime, async {
-                // A child's session is its parent's business; the parent has the line.
-                let audited = !matches!(rendezvous, Rendezvous::Inherited(_));
-                let mut signal = match LeaveSignal::new(wake) {
-                    Ok(signal) => signal,
-                    Err(error) => return drop(sender.send(News::Failed(MeetError::Signal(error)))),
-                };
-                let established = tokio::select! {
-                    established = establish(rendezvous, config, &sender) => established,
-                    () = signal.told() => return drop(sender.send(News::Left)),
-                };
-                match established {
-                    Ok(established) => {
-                        let ending = Ending { signal, drain };
-                        serve(&established, renewal, &sender, audited, ending).await;
-                    }
-                    // Nobody listens any more when the interpreter has left.
-                    Err(error) => drop(sender.send(News::Failed(error))),
-                }
+        .build()
+        .map_err(MeetError::Start)?;
+    let config = Rc::new(RefCell::new(config));
+    let alone = Alone::begin();
+    let met: Result<_, MeetError> = LocalSet::new().block_on(&runtime, async {
+        let mut signal = LeaveSignal::new(wake).map_err(MeetError::Signal)?;
+        let audit: TellOwner = Rc::new(audit);
+        let established = tokio::select! {
+            established = establish(rendezvous, config.clone(), audit) => established?,
+            () = signal.told() => return Ok(None),
+            error = judged_by.ended() => return Err(MeetError::Signer(error)),
+        };
+        Ok(Some((established, signal)))
+    });
+    drop(alone);
+    let Some((established, signal)) = met? else {
+        return Ok(None);
+    };
+    let renewal = match judged_by {
+        JudgedBy::Files(renewal) => JudgingAgain::Files(renewal),
+        JudgedBy::Signer(signer) => {
+            let verdicts = signer.watch(&established.record);
+            JudgingAgain::Signer(verdicts.map_err(MeetError::Signer)?)
+        }
+    };
+    // What was read last: it is no older than what the manager was judged by.
+    let policy = config.borrow().last().policy.clone();
+    let confined = policy.authorization().sandbox_of(&established.peer);
+    Ok(Some(Met {
+        sandbox: confined.map(|(allowed, why)| (allowed.clone(), why)),
+        runtime,
+        established,
+        audited,
+        renewal,
+        ending: Ending { signal, drain },
+    }))
+}
+
+impl Met {
+    /// What the manager's code may use on this host, and why; nothing: all that the account may.
+    #[must_use]
+    pub fn sandbox(&self) -> Option<&(SandboxUse, String)> {
+        self.sandbox.as_ref()
+    }
+
+    /// Ends the session before it begins, and tells the manager why.
+    pub fn refuse(self, why: &str) {
+        let connection = self.established.connection;
+        connection.abort(CloseReason::NotAllowed(why.into()));
+        self.runtime.block_on(async {
+            // A manager that doesn't read is told no better by waiting.
+            let _ = tokio::time::timeout(LEAVE_TIME, connection.run(|_| ())).await;
+        });
+    }
+
+    /// Starts the I/O thread, which serves the session. `held` is what holds this process by now, a phrase each.
+    ///
+    /// # Errors
+    /// When there can't be another thread, or the session has ended already.
+    pub fn begin(
+        self,
+        held: &[String],
+        audit: impl FnOnce(String),
+    ) -> Result<Arc<SlotNode>, MeetError> {
+        let Established {
+            connection,
+            peer,
+            protections,
+            domain,
+            record,
+            message_bytes_max,
+            ..
+        } = self.established;
+        let node = SlotNode::start(connection.clone(), message_bytes_max)?;
+        if self.audited {
+            let domain = domain.as_deref().unwrap_or("none");
+            let sandbox = self.sandbox.map_or_else(String::new, |(_, why)| {
+                format!(", in a sandbox ({why}): {}", held.join(", "))
             });
-        })?;
-    Ok(receiver)
+            let (who, at) = (peer.identity(), node.peer());
+            audit(format!(
+                "accepted {who} at {at}: {protections}, domain {domain}{sandbox}"
+            ));
+        }
+        let (served, runtime) = (node.clone(), self.runtime);
+        let judging = Judging {
+            record,
+            connection,
+            renewal: self.renewal,
+        };
+        let ending = self.ending;
+        std::thread::Builder::new()
+            .name("exoskel-slot".to_owned())
+            .spawn(move || {
+                // A task that closes the descriptors of its process takes those of this thread, which then has no way to go on.
+                let _end = EndOnPanic;
+                LocalSet::new().block_on(&runtime, serve(&served, judging, ending));
+            })
+            .map_err(MeetError::Start)?;
+        Ok(node)
+    }
 }
 
 /// How a slot that has a session is told to leave, and how long what runs may then take.
@@ -180,38 +308,11 @@ fn end_process() {
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
 }
 
-async fn serve(
-    established: &Established,
-    renewal: NodeConfigRenewal,
-    news: &mpsc::Sender<News>,
-    audited: bool,
-    ending: Ending,
-) {
-    let connection = established.connection.clone();
-    let started = SlotNode::start(connection, established.message_bytes_max);
-    let node = match started {
-        Ok(node) => node,
-        Err(error) => return drop(news.send(News::Failed(error.into()))),
-    };
-    if audited {
-        let domain = established.domain.as_deref().unwrap_or("none");
-        let who = established.peer.identity();
-        let audit = format!(
-            "accepted {who} at {}: {}, domain {domain}",
-            node.peer(),
-            established.protections
-        );
-        drop(news.send(News::Audit(audit)));
-    }
-    drop(news.send(News::Begun(node.clone())));
-    let watch = tokio::task::spawn_local(renew(
-        established.record.clone(),
-        established.connection.clone(),
-        renewal,
-    ));
+async fn serve(node: &Arc<SlotNode>, judging: Judging, ending: Ending) {
+    let watch = tokio::task::spawn_local(judging.judge());
     tokio::select! {
         _ = node.run() => {}
-        never = ending.leave(&node) => match never {},
+        never = ending.leave(node) => match never {},
     }
     watch.abort();
     tokio::time::sleep(LEAVE_TIME).await;
@@ -220,7 +321,22 @@ async fn serve(
     end_process();
 }
 
-/// Ends the session when the manager is no longer good by what credential, policy or revocation list say now.
+/// Ends the session when the manager is no longer good by what policy, trust and revocation lists say now.
+struct Judging {
+    record: PeerRecord,
+    connection: Arc<Connection>,
+    renewal: JudgingAgain,
+}
+
+impl Judging {
+    async fn judge(self) {
+        match self.renewal {
+            JudgingAgain::Files(renewal) => renew(self.record, self.connection, *renewal).await,
+            JudgingAgain::Signer(verdicts) => obey(verdicts, &self.connection).await,
+        }
+    }
+}
+
 async fn renew(standing: PeerRecord, connection: Arc<Connection>, mut renewal: NodeConfigRenewal) {
     loop {
         tokio::time::sleep(RENEWAL_TIME).await;
@@ -233,24 +349,38 @@ async fn renew(standing: PeerRecord, connection: Arc<Connection>, mut renewal: N
     }
 }
 
+async fn obey(verdicts: Verdicts, connection: &Connection) {
+    let listened = verdicts.listen(|standing| match standing {
+        ManagerVerdict::Good(minimum) => {
+            connection.with(|session| session.raise_protections(minimum));
+            connection.flush();
+        }
+        ManagerVerdict::NoLongerGood(why) => connection.abort(CloseReason::NotAllowed(why.into())),
+    });
+    let _ = listened.await;
+    let why = "the worker's process that says whether managers are still good has ended";
+    connection.abort(CloseReason::NotAllowed(why.into()));
+}
+
 async fn establish(
     rendezvous: Rendezvous,
-    mut config: CurrentConfig,
-    news: &mpsc::Sender<News>,
+    config: SharedConfig,
+    audit: TellOwner,
 ) -> Result<Established, MeetError> {
+    let read = || config.borrow_mut().read().0;
     match rendezvous {
         Rendezvous::Inherited(descriptor) => {
             let socket = inherited(descriptor).map_err(MeetError::InheritedConnection)?;
-            Ok(welcome(socket, &config.read().0, anybody).await?)
+            Ok(welcome(socket, &read(), anybody).await?)
         }
         Rendezvous::Listening(descriptor) => {
             let listener = Listener::inherited(descriptor).map_err(MeetError::InheritedListener)?;
-            accept_one(&listener, config, news).await
+            accept_one(&listener, config, audit).await
         }
-        Rendezvous::Dialling(manager) => manager.meet(config, news).await,
+        Rendezvous::Dialling(manager) => manager.meet(&config, &*audit).await,
         Rendezvous::Dialled(descriptor, name) => {
             let socket = inherited(descriptor).map_err(MeetError::InheritedConnection)?;
-            Ok(knock(socket, &config.read().0, Some(name), || ()).await?)
+            Ok(knock(socket, &read(), Some(name), || ()).await?)
         }
     }
 }
@@ -262,15 +392,16 @@ async fn establish(
 /// same is told that the slot is taken; it is never dropped, or its manager would take the worker for a broken one.
 async fn accept_one(
     listener: &Listener,
-    config: CurrentConfig,
-    news: &mpsc::Sender<News>,
+    config: SharedConfig,
+    audit: TellOwner,
 ) -> Result<Established, MeetError> {
     let reception = Reception::new(HANDSHAKES_MAX, HANDSHAKES_OF_HOST_MAX);
     let audit = Rc::new(StrangerLog {
-        news: news.clone(),
+        audit,
         refusals: RefCell::default(),
     });
-    let config = Rc::new(RefCell::new(config));
+    // Each handshake has a sender of this, so that the receiver sees the end of the last one.
+    let (under_way, mut none_left) = tokio::sync::mpsc::channel::<Infallible>(1);
     let (taken, mut change) = watch::channel(false);
     let taken = Rc::new(taken);
     let (sender, mut winner) = tokio::sync::mpsc::channel(1);
@@ -293,7 +424,9 @@ async fn accept_one(
             let is_calm = reception.len() < CALM_MAX;
             let (config, taken) = (config.clone(), taken.clone());
             let (audit, sender) = (audit.clone(), sender.clone());
+            let one_of_them = under_way.clone();
             let handshake = reception.receive(host, async move |place| {
+                let _one_of_them = one_of_them;
                 let terms = || {
                     let (config, told) = config.borrow_mut().read();
                     told.into_iter().for_each(|line| audit.write(line));
@@ -324,13 +457,16 @@ async fn accept_one(
         never = accepting => never,
         () = counting => unreachable!("counting has no end"),
     };
+    // Whoever else is there is told that the slot is taken: after this nobody would tell it.
+    drop(under_way);
+    let _ = tokio::time::timeout(TELLING_TIME, none_left.recv()).await;
     audit.tell();
     result
 }
 
 /// The worker's log of connections that came to nothing.
 struct StrangerLog {
-    news: mpsc::Sender<News>,
+    audit: TellOwner,
     refusals: RefCell<Refusals>,
 }
 
@@ -348,8 +484,7 @@ impl StrangerLog {
     }
 
     fn write(&self, line: String) {
-        // The interpreter may have left.
-        drop(self.news.send(News::Audit(line)));
+        (self.audit)(line);
     }
 }
 

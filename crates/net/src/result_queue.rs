@@ -84,6 +84,8 @@ pub struct ResultQueue {
     changed: Condvar,
     /// How many items may have been admitted altogether.
     admissible: AtomicU64,
+    /// How many outcomes there will be, of a stream whose items are made into others; the greatest number while nobody knows.
+    total: AtomicU64,
     /// Whether slots wait for items, so that the next one should leave at once.
     hungry: AtomicBool,
     /// Whether the driver has so many items that it need not be told of more.
@@ -133,6 +135,7 @@ impl ResultQueue {
             inner: Mutex::new(inner),
             changed: Condvar::new(),
             admissible: AtomicU64::new(1),
+            total: AtomicU64::new(u64::MAX),
             hungry: AtomicBool::new(true),
             plenty: AtomicBool::new(false),
         }
@@ -272,6 +275,18 @@ impl ResultQueue {
         }
     }
 
+    /// How many outcomes there will be, of a stream whose items are made into others, if that is known.
+    #[must_use]
+    pub fn total(&self) -> Option<u64> {
+        Some(self.total.load(Ordering::Acquire)).filter(|total| *total < u64::MAX)
+    }
+
+    /// Says how many outcomes there will be (driver's side).
+    pub fn set_total(&self, total: u64) {
+        self.total.store(total, Ordering::Release);
+        self.notify();
+    }
+
     /// Whether slots wait for items.
     #[must_use]
     pub fn is_hungry(&self) -> bool {
@@ -387,6 +402,8 @@ fn part(contents: &mut Contents, items: Range<u64>) -> Option<Outcomes> {
             attempts: *attempts,
         },
         Contents::Refused(origin) => Contents::Refused(origin.clone()),
+        Contents::TooManyParts { maximum } => Contents::TooManyParts { maximum: *maximum },
+        Contents::NothingToReduce => Contents::NothingToReduce,
         Contents::WorkersLost { count, last_end } => Contents::WorkersLost {
             count: *count,
             last_end: last_end.clone(),

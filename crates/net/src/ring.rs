@@ -96,7 +96,16 @@ impl MemoryRings {
 
     /// As [`Transport::look_vectored`](crate::transport::Transport::look_vectored).
     pub(crate) fn look_vectored(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.read_by(|reader, incoming| reader.look(incoming, self, slices))
+        // What it wrote before it went is there.
+        let is_gone = is_set(&self.state.is_peer_gone);
+        let read = self.read_by(|reader, incoming| reader.look(incoming, self, slices));
+        match read {
+            Err(error) if is_gone && error.kind() == io::ErrorKind::WouldBlock => {
+                self.state.is_read.store(true, Ordering::Relaxed);
+                Ok(0)
+            }
+            read => read,
+        }
     }
 
     fn read_by(
@@ -175,6 +184,22 @@ impl MemoryRings {
         self.doorbell.shutdown_read();
     }
 
+    /// As [`Transport::fall_asleep`](crate::transport::Transport::fall_asleep).
+    pub(crate) fn fall_asleep(&self) -> io::Result<bool> {
+        self.sleep()
+    }
+
+    /// As [`Transport::wake`](crate::transport::Transport::wake).
+    pub(crate) fn wake(&self, is_told: bool) -> io::Result<()> {
+        let incoming = self.direction(self.side.peer())?;
+        self.reader().wake(&incoming);
+        if is_told {
+            // Who waits for all sockets again is told again of what is left.
+            self.hear_once()?;
+        }
+        Ok(())
+    }
+
     /// Asks to be woken. False when there is something to read.
     fn sleep(&self) -> io::Result<bool> {
         let incoming = self.direction(self.side.peer())?;
@@ -194,6 +219,25 @@ impl MemoryRings {
 
     fn writer(&self) -> MutexGuard<'_, RingWriter> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes some of what the peer has rung.
+    fn hear_once(&self) -> io::Result<Rung> {
+        let mut bells = [0; BELLS_AT_ONCE];
+        match rustix::net::recv(self.doorbell.as_fd(), &mut bells[..], RecvFlags::DONTWAIT) {
+            // A process that ended with wake-ups unread resets the socket. What it wrote into the memory is there all the same.
+            Ok((_, 0)) | Err(Errno::CONNRESET) => {
+                self.gone();
+                Ok(Rung::End)
+            }
+            Ok(_) => {
+                self.room.notify_one();
+                Ok(Rung::Part)
+            }
+            Err(Errno::AGAIN) => Ok(Rung::Everything),
+            Err(Errno::INTR) => Ok(Rung::Part),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn gone(&self) {
@@ -216,18 +260,10 @@ impl Doorbell for MemoryRings {
     }
 
     fn hear(&self) -> io::Result<Rung> {
-        let mut bells = [0; BELLS_AT_ONCE];
         for _ in 0..BELLS_IN_A_ROW {
-            match rustix::net::recv(self.doorbell.as_fd(), &mut bells[..], RecvFlags::DONTWAIT) {
-                // A process that ended with wake-ups unread resets the socket. What it wrote into the memory is there all the same.
-                Ok((_, 0)) | Err(Errno::CONNRESET) => {
-                    self.gone();
-                    return Ok(Rung::End);
-                }
-                Ok(_) => self.room.notify_one(),
-                Err(Errno::AGAIN) => return Ok(Rung::Everything),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+            match self.hear_once()? {
+                Rung::Part => {}
+                rung => return Ok(rung),
             }
         }
         Ok(Rung::Part)

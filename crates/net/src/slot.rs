@@ -13,7 +13,7 @@ use exoskel_link::{CloseReason, Endpoint, Event, LinkId, SessionError};
 use exoskel_node::SlotMachine;
 use exoskel_node::slot::SlotAnswer;
 pub use exoskel_task::slot_queue::TimeoutAnswer;
-pub use exoskel_task::slot_queue::{Item, ItemKey, Work};
+pub use exoskel_task::slot_queue::{Item, ItemKey, List, Work};
 use exoskel_task::slot_queue::{Outgoing, Overdue, PENDING_TIME_MAX, SerialPassage, TooLarge};
 use tokio::sync::Notify;
 
@@ -204,6 +204,50 @@ impl SlotNode {
         self.answer(|machine, now| machine.finish(key, now, write))
     }
 
+    /// Takes the result of an item that goes on at another segment than the next one, as [`finish`](Self::finish) takes an outcome.
+    ///
+    /// # Errors
+    /// As those of [`finish`](Self::finish).
+    pub fn finish_at(
+        &self,
+        key: ItemKey,
+        reached: u16,
+        write: impl FnOnce(&mut RecordWriter),
+    ) -> Result<(), SessionError> {
+        self.answer(|machine, now| machine.finish_at(key, reached, now, write))
+    }
+
+    /// Takes what an item was made into, any number of records. With `has_state`, the first of them is no part.
+    ///
+    /// # Errors
+    /// As those of [`finish`](Self::finish).
+    pub fn finish_expanded(
+        &self,
+        key: ItemKey,
+        has_state: bool,
+        write: impl FnOnce(&mut RecordWriter),
+    ) -> Result<(), SessionError> {
+        self.answer(|machine, now| machine.finish_expanded(key, has_state, now, write))
+    }
+
+    /// An item has been folded into those before it. Says whether it is time to tell of that.
+    #[must_use]
+    pub fn absorb(&self, key: ItemKey) -> bool {
+        self.lock().absorb(key, self.now())
+    }
+
+    /// Tells of what was folded, `key`'s item first: `write` appends its one record.
+    ///
+    /// # Errors
+    /// As those of [`finish`](Self::finish).
+    pub fn finish_folded(
+        &self,
+        key: ItemKey,
+        write: impl FnOnce(&mut RecordWriter),
+    ) -> Result<(), SessionError> {
+        self.answer(|machine, _| machine.finish_folded(key, write))
+    }
+
     /// Takes an exception that the program wants the item to be run again for, as [`finish`](Self::finish) takes an outcome.
     ///
     /// # Errors
@@ -240,10 +284,14 @@ impl SlotNode {
     }
 
     /// Says how an item of this stream is answered for that runs for too long and does not end when it is told to.
-    pub fn set_timeout_answer(&self, stream: u32, answer: TimeoutAnswer, interrupt: Interrupt) {
+    pub fn set_timeout_answer(&self, stream: u32, answer: TimeoutAnswer) {
         self.lock().set_timeout_answer(stream, answer);
-        let _ = self.interrupt.set(interrupt);
         self.limited.notify_one();
+    }
+
+    /// Says how the interpreter's thread is interrupted. Until then nothing ends what runs but the end of the process.
+    pub fn set_interrupt(&self, interrupt: Interrupt) {
+        let _ = self.interrupt.set(interrupt);
     }
 
     /// Loads what the running item needs, which is not its own time.
@@ -254,7 +302,7 @@ impl SlotNode {
         loaded
     }
 
-    /// How long the running item could run, if that is over and it is to end.
+    /// How long the running item could run, if that is over and it is to end; zero if it is to end since nobody needs it any more.
     #[must_use]
     pub fn overdue_after(&self) -> Option<Duration> {
         self.lock().overdue_after()
@@ -272,6 +320,27 @@ impl SlotNode {
     pub fn release(&self, frame: u64) -> Result<(), SessionError> {
         let released = self.lock().release(frame, self.now());
         self.send_all([released])
+    }
+
+    /// How many of this frame's items that have passed its serial function are asked back, if that isn't answered: the last ones,
+    /// none of which has begun.
+    #[must_use]
+    pub fn asked_back(&self, frame: u64) -> Option<u32> {
+        self.lock().asked_back(frame)
+    }
+
+    /// Gives back the last items of this frame halfway, as tokens for the segment that they have `reached`: one record each, in the
+    /// order of items.
+    ///
+    /// # Errors
+    /// When the session is over.
+    pub fn give_back_halfway(
+        &self,
+        frame: u64,
+        reached: u16,
+        records: Vec<RecordWriter>,
+    ) -> Result<(), SessionError> {
+        self.answer(|machine, now| Ok(machine.give_back_halfway(frame, reached, records, now)))
     }
 
     /// Sends what a task printed (0 standard output, 1 standard error, 2 log); a flood is cut.
@@ -329,7 +398,7 @@ impl SlotNode {
         let mut machine = self.lock();
         let answers = machine.event(event, &self.passage);
         let is_long = machine.ends_with_long_frame();
-        let is_limited = machine.has_time_limits();
+        let is_limited = machine.has_time_limits() || machine.has_deadline();
         let awaits_pieces = machine.awaits_pieces();
         drop(machine);
         if is_limited {

@@ -28,7 +28,31 @@ pub struct Socket {
     kind: SocketKind,
     /// See [`unix_path`](Self::unix_path).
     path: Option<PathBuf>,
-    descriptor: AsyncFd<OwnedFd>,
+    descriptor: SocketDescriptor,
+}
+
+/// A descriptor, and whether the runtime hears of it.
+#[derive(Debug)]
+enum SocketDescriptor {
+    Watched(AsyncFd<OwnedFd>),
+    Unwatched(OwnedFd),
+}
+
+impl SocketDescriptor {
+    fn watched(&self) -> io::Result<&AsyncFd<OwnedFd>> {
+        match self {
+            Self::Watched(descriptor) => Ok(descriptor),
+            // Nobody waits for a doorbell in this way.
+            Self::Unwatched(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    fn into_inner(self) -> OwnedFd {
+        match self {
+            Self::Watched(descriptor) => descriptor.into_inner(),
+            Self::Unwatched(descriptor) => descriptor,
+        }
+    }
 }
 
 /// What a socket is, and what leads over it to the peer.
@@ -50,7 +74,7 @@ impl Socket {
         Ok(Self {
             kind,
             path: None,
-            descriptor: watched(descriptor, interest)?,
+            descriptor: SocketDescriptor::Watched(watched(descriptor, interest)?),
         })
     }
 
@@ -96,7 +120,15 @@ impl Socket {
     /// When the system's memory for it is at its end.
     pub(crate) fn watched_for_room(self) -> io::Result<Self> {
         let descriptor = watched(self.descriptor.into_inner(), Interest::WRITABLE)?;
+        let descriptor = SocketDescriptor::Watched(descriptor);
         Ok(Self { descriptor, ..self })
+    }
+
+    /// The same connection as a doorbell, of which the runtime hears nothing: whatever it wanted to hear of, each byte that comes or is taken
+    /// would wake its thread. Whoever waits for the doorbell is told by the kernel.
+    pub(crate) fn unwatched(self) -> Self {
+        let descriptor = SocketDescriptor::Unwatched(self.descriptor.into_inner());
+        Self { descriptor, ..self }
     }
 
     /// What it is.
@@ -241,7 +273,8 @@ impl Socket {
     /// Waits as a task until the runtime takes it to be ready. A session's socket is never ready to read.
     pub(crate) async fn ready(&self, interest: Interest) -> io::Result<()> {
         // What is tried then and finds nothing says so to the runtime.
-        self.descriptor.ready(interest).await?.retain_ready();
+        let descriptor = self.descriptor.watched()?;
+        descriptor.ready(interest).await?.retain_ready();
         Ok(())
     }
 
@@ -266,13 +299,14 @@ impl Socket {
         interest: Interest,
         act: impl FnOnce() -> io::Result<T>,
     ) -> io::Result<T> {
-        self.descriptor.try_io(interest, |_| act())
+        self.descriptor.watched()?.try_io(interest, |_| act())
     }
 
     /// Sends a descriptor with one byte, over a Unix socket.
     pub(crate) async fn send_descriptor(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
         self.passes_descriptors()?;
         self.descriptor
+            .watched()?
             .async_io(Interest::WRITABLE, |socket| {
                 passing::send(socket.as_fd(), descriptor)
             })
@@ -283,6 +317,7 @@ impl Socket {
     pub(crate) async fn receive_descriptor(&self) -> io::Result<Option<OwnedFd>> {
         self.passes_descriptors()?;
         self.descriptor
+            .watched()?
             .async_io(Interest::READABLE, |socket| {
                 passing::receive(socket.as_fd())
             })
@@ -393,7 +428,10 @@ impl Socket {
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.descriptor.get_ref().as_fd()
+        match &self.descriptor {
+            SocketDescriptor::Watched(descriptor) => descriptor.get_ref().as_fd(),
+            SocketDescriptor::Unwatched(descriptor) => descriptor.as_fd(),
+        }
     }
 }
 

@@ -74,15 +74,6 @@ pub enum NodeConfigError {
         /// Where and what.
         reason: Box<PolicyError>,
     },
-    /// A sandbox that nobody would be held to.
-    #[error(
-        "the policy, line {line}: a worker can't hold managers to [sandbox] yet, and would run their code as all of its account: \
-         give workers a policy without that table"
-    )]
-    Sandbox {
-        /// The line of the table.
-        line: usize,
-    },
     /// Trust directories that can't be read again, one sentence each. Their last good state is kept.
     #[error("{}", .0.join("; "))]
     Trust(Vec<String>),
@@ -99,9 +90,6 @@ impl NodeSources {
             Some(file) => policy(file)?,
             None => Policy::builtin(),
         };
-        if let (Role::Worker, Some(line)) = (self.role, policy.authorization().sandbox_line()) {
-            return Err(NodeConfigError::Sandbox { line });
-        }
         Ok(self.settings.terms(credential, verifier, policy))
     }
 

@@ -6,17 +6,21 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use exoskel_identity::{Credential, Expected, IdentityError, PeerVerifier, Role, VerifiedIdentity};
+use exoskel_identity::{
+    Credential, Expected, IdentityError, PeerVerifier, PrivateKey, Role, VerifiedIdentity,
+};
 use exoskel_link::handshake::{ALPN, EXPORTER_BYTES, EXPORTER_LABEL};
 use exoskel_trust::ChainVerifier;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::sign::{CertifiedKey, SigningKey, SingleCertAndKey};
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, Connection, ServerConfig,
     ServerConnection,
 };
 use zeroize::Zeroizing;
+
+use crate::remote_key::SigningElsewhere;
 
 /// Plaintext of one TLS record at most (RFC 8446, section 5.1).
 const RECORD_PLAINTEXT_MAX: usize = 16_384;
@@ -178,7 +182,7 @@ impl Tls {
             .map_err(TlsError::Credential)?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(check))
-            .with_client_cert_resolver(own_certificate(credential, &provider)?);
+            .with_client_cert_resolver(own_certificate(credential)?);
         config.alpn_protocols = vec![ALPN.to_vec()];
         config.resumption = rustls::client::Resumption::disabled();
         config.enable_early_data = false;
@@ -217,7 +221,7 @@ impl Tls {
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(TlsError::Credential)?
             .with_client_cert_verifier(Arc::new(check))
-            .with_cert_resolver(own_certificate(credential, &provider)?);
+            .with_cert_resolver(own_certificate(credential)?);
         config.alpn_protocols = vec![ALPN.to_vec()];
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
@@ -347,18 +351,27 @@ fn provider() -> Arc<CryptoProvider> {
 
 /// What we show and sign with. That the key is the leaf's, the credential has checked: rustls would do so by reading the
 /// whole certificate, which it refuses to for a proxy.
-fn own_certificate(
-    credential: &Credential,
-    provider: &CryptoProvider,
-) -> Result<Arc<SingleCertAndKey>, TlsError> {
-    let key = provider
-        .key_provider
-        .load_private_key(credential.clone_key());
-    let key = key.map_err(TlsError::Credential)?;
+fn own_certificate(credential: &Credential) -> Result<Arc<SingleCertAndKey>, TlsError> {
+    let key = match credential.private_key() {
+        PrivateKey::Here(_) => signing_key(credential)?,
+        PrivateKey::Elsewhere(key) => Arc::new(SigningElsewhere(key.clone())),
+    };
     let chain = credential.chain().to_vec();
     Ok(Arc::new(SingleCertAndKey::from(CertifiedKey::new(
         chain, key,
     ))))
+}
+
+/// A credential's key that is in this process.
+///
+/// # Errors
+/// When it isn't, or can't be used.
+pub(crate) fn signing_key(credential: &Credential) -> Result<Arc<dyn SigningKey>, TlsError> {
+    let none = || rustls::Error::General("the key is in another process".to_owned());
+    let key = credential.key().ok_or_else(none);
+    let key = key.map(|key| PrivateKeyDer::Pkcs8(key.clone_key()));
+    key.and_then(|key| provider().key_provider.load_private_key(key))
+        .map_err(TlsError::Credential)
 }
 
 fn plain_chain(credential: &Credential) -> Vec<Vec<u8>> {

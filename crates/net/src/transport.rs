@@ -40,10 +40,13 @@ impl Transport {
         let Self::Stream(socket) = self else {
             return Ok(self);
         };
-        let socket = socket.watched_for_room()?;
         Ok(match memory {
-            Some(memory) => Self::Ring(Box::new(MemoryRings::new(socket, memory, side)?)),
-            None => Self::Stream(socket),
+            Some(memory) => Self::Ring(Box::new(MemoryRings::new(
+                socket.unwatched(),
+                memory,
+                side,
+            )?)),
+            None => Self::Stream(socket.watched_for_room()?),
         })
     }
 
@@ -161,6 +164,22 @@ impl Transport {
         match self {
             Self::Stream(socket) => wait_here(socket, patience, wake_up),
             Self::Ring(ring) => ring.wait_here(patience, wake_up),
+        }
+    }
+
+    /// For who waits here at several transports: from now on its socket tells of what comes. False when something is there already.
+    pub(crate) fn fall_asleep(&self) -> io::Result<bool> {
+        match self {
+            Self::Stream(_) => Ok(true),
+            Self::Ring(ring) => ring.fall_asleep(),
+        }
+    }
+
+    /// Whoever has fallen asleep looks by itself again. `is_told`: its socket has told of something.
+    pub(crate) fn wake(&self, is_told: bool) -> io::Result<()> {
+        match self {
+            Self::Stream(_) => Ok(()),
+            Self::Ring(ring) => ring.wake(is_told),
         }
     }
 

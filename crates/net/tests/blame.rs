@@ -35,6 +35,7 @@ fn manager(site: &Site, workers: &[Worker]) -> ManagerNode {
         scheduler: SchedulerConfig::default(),
         recruiting: Recruiting {
             slots: 1,
+            contract: None,
             local: None,
             hosts: workers.iter().map(Worker::line).collect(),
             listen: None,

@@ -35,7 +35,7 @@ fn children() -> Vec<String> {
     stats.collect()
 }
 
-fn manager_of(command: &[&str], transport: LocalTransport) -> ManagerNode {
+fn manager_of(command: &[&str], transport: LocalTransport, forks: bool) -> ManagerNode {
     let site = Site::new();
     let mut terms = site.manager();
     terms.handshake_time = Duration::from_millis(200);
@@ -47,8 +47,10 @@ fn manager_of(command: &[&str], transport: LocalTransport) -> ManagerNode {
         scheduler: SchedulerConfig::default(),
         recruiting: Recruiting {
             slots: 2,
+            contract: None,
             local: Some(LocalWorkers {
                 command: command.iter().map(OsString::from).collect(),
+                forks,
                 options: Bytes::new(),
                 transport,
                 authority: ThrowAwayAuthority::new(unix_now()).unwrap(),
@@ -105,17 +107,19 @@ fn nobody_is_left_behind() {
             &["false"],
             &["/nowhere/at/all"],
         ] {
-            let manager = manager_of(command, transport);
-            let mut seen = Readiness::default();
-            let deadline = Instant::now() + Duration::from_secs(10);
-            while seen.attempts.is_empty() {
-                assert!(Instant::now() < deadline, "{command:?}: {seen:?}");
-                seen = manager.wait_readiness(&seen, Duration::from_millis(500));
+            for forks in [false, true] {
+                let manager = manager_of(command, transport, forks);
+                let mut seen = Readiness::default();
+                let deadline = Instant::now() + Duration::from_secs(10);
+                while seen.attempts.is_empty() {
+                    assert!(Instant::now() < deadline, "{command:?}: {seen:?}");
+                    seen = manager.wait_readiness(&seen, Duration::from_millis(500));
+                }
+                assert_eq!(seen.ready, 0);
+                manager.shutdown();
+                answers_late_comers(&manager);
+                assert_eq!(children(), Vec::<String>::new(), "{command:?}");
             }
-            assert_eq!(seen.ready, 0);
-            manager.shutdown();
-            answers_late_comers(&manager);
-            assert_eq!(children(), Vec::<String>::new(), "{command:?}");
         }
     }
 }

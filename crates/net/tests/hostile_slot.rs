@@ -135,7 +135,7 @@ fn a_count_of_all_items_there_can_be_ends_the_session() {
         slot.say(&claim(
             execute,
             u32::MAX,
-            records(execute.segment, execute.first, 1),
+            records(execute.to, execute.first, 1),
         ));
     });
 }
@@ -144,6 +144,7 @@ fn claim(execute: &Execute, count: u32, records: Bytes) -> ToManager {
     ToManager::Results {
         frame: execute.frame,
         first: execute.first,
+        reached: execute.to + 1,
         count,
         busy: 0,
         records,
@@ -160,7 +161,7 @@ fn fewer_results_than_it_says_end_the_session() {
 #[test]
 fn more_results_than_it_says_end_the_session() {
     assert_dismissed(|slot, execute| {
-        let many = records(execute.segment, execute.first, execute.count + 1);
+        let many = records(execute.to, execute.first, execute.count + 1);
         slot.say(&claim(execute, execute.count, many));
     });
 }
@@ -191,7 +192,7 @@ fn records_that_are_none_end_the_session() {
 #[test]
 fn bad_results_of_the_last_segment_end_the_session() {
     fn at_the_end(slot: &Hostile, execute: &Execute, records: Bytes) {
-        if execute.segment == 0 {
+        if execute.from == 0 {
             slot.answer(execute);
         } else {
             slot.say(&claim(execute, execute.count, records));
@@ -201,11 +202,11 @@ fn bad_results_of_the_last_segment_end_the_session() {
         (|slot, execute| at_the_end(slot, execute, Bytes::new())) as Strike,
         |slot, execute| at_the_end(slot, execute, Bytes::from_static(&[0xff; 64])),
         |slot, execute| {
-            let many = records(execute.segment, execute.first, execute.count + 1);
+            let many = records(execute.to, execute.first, execute.count + 1);
             at_the_end(slot, execute, many);
         },
         |slot, execute| {
-            let few = records(execute.segment, execute.first, execute.count - 1);
+            let few = records(execute.to, execute.first, execute.count - 1);
             at_the_end(slot, execute, few);
         },
     ] {
@@ -219,7 +220,7 @@ fn bulk_parts_that_do_not_match_end_the_session() {
     // Some that no record speaks of.
     assert_dismissed(|slot, execute| {
         let part = Bytes::from_static(b"part of nothing");
-        let records = records(execute.segment, execute.first, execute.count);
+        let records = records(execute.to, execute.first, execute.count);
         slot.say_with(&claim(execute, execute.count, records), vec![part; 3]);
     });
     // Records that speak of some that are not there.
@@ -354,6 +355,7 @@ fn absurd_times_do_no_harm() {
         let ToManager::Results {
             frame,
             first,
+            reached,
             count,
             records,
             ..
@@ -364,6 +366,7 @@ fn absurd_times_do_no_harm() {
         slot.say(&ToManager::Results {
             frame,
             first,
+            reached,
             count,
             busy: u64::MAX,
             records,

@@ -55,6 +55,7 @@ fn silent_connections_keep_no_worker_from_its_manager() {
             scheduler: SchedulerConfig::default(),
             recruiting: Recruiting {
                 slots: 1,
+                contract: None,
                 local: None,
                 hosts: Vec::new(),
                 listen: Some(listening),

@@ -58,6 +58,7 @@ fn worker(folder: &Path) -> (AuthorityDirectory, NodeSources) {
     let files = Sources {
         credential: Document::File(folder.join("worker.pem")),
         key: None,
+        holder: None,
         revocation_list: None,
         trust: None,
         policy: Some(PolicyFile::new(Document::File(folder.join("policy.toml")))),

@@ -23,6 +23,7 @@
 //!   * [`worker_table`](manager::worker_table): which workers there are and were, and what they did
 //!   * [`notice`](manager::notice): what the user is told
 //! * [`links`]: [`LinkMachine`]: the endpoints and startpoints of a program of its own
+//! * [`job`]: [`JobMachine`] and [`AgentMachine`]: processes that are started together and end together
 //! * [`knocking`]: how a slot asks a manager that it dials
 //! * [`slot`]: [`SlotMachine`]: one slot's end of its session
 //! * [`gateway`]: [`GatewayTables`]: tunnels, registered nodes and calls of a gateway
@@ -35,6 +36,7 @@
 
 pub mod endpoints;
 pub mod gateway;
+pub mod job;
 pub mod knocking;
 pub mod links;
 pub mod manager;
@@ -43,6 +45,7 @@ pub mod slot;
 
 pub use endpoints::Endpoints;
 pub use gateway::GatewayTables;
+pub use job::{AgentMachine, JobMachine};
 pub use links::LinkMachine;
 pub use manager::ManagerMachine;
 pub use session::SessionId;

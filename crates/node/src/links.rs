@@ -14,6 +14,7 @@ mod lasting;
 mod listing;
 mod lookup;
 mod marked;
+mod met;
 mod peer;
 mod redial;
 mod regions;
@@ -47,6 +48,7 @@ pub use self::listing::{EndpointRow, OpenLinkRow};
 use self::lookup::NodePlace;
 pub use self::lookup::{LOOKUP_ENDPOINT, LOOKUP_HANDLER};
 pub use self::marked::{MARK, PeerFailure};
+use self::met::MetSessions;
 pub use self::peer::{
     EndedProcess, FailedAttempts, Hindrance, PeerProcess, SessionPeer, WantedProcess,
 };
@@ -256,6 +258,8 @@ pub struct LinkMachine {
     names: BTreeMap<(Arc<PeerProcess>, u64), AcceptedId>,
     /// Those of them that their openers have closed, and may not know that all of them has come.
     ended: EndedLinks,
+    /// In which sessions others have opened links, or may think that they have.
+    met: MetSessions,
     /// Names of our own.
     names_made: u64,
     requests_made: u64,
@@ -285,6 +289,7 @@ impl LinkMachine {
             accepted_made: 0,
             names: BTreeMap::new(),
             ended: EndedLinks::default(),
+            met: MetSessions::default(),
             names_made: 0,
             requests_made: 0,
             dialling: Dialling::default(),

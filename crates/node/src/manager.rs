@@ -3,6 +3,8 @@
 mod answers;
 pub mod backoff;
 pub mod breaks;
+mod contract;
+pub mod history;
 pub mod initializers;
 pub mod joining_slot;
 mod membership;
@@ -17,6 +19,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use exoskel_flow::SchedulerConfig;
+use exoskel_flow::contract::{Contract, Planner, Tier};
 use exoskel_link::{CloseReason, Endpoint, LinkId, Message, MessageKind, SessionError};
 use exoskel_task::Router;
 use exoskel_task::message::{
@@ -27,6 +30,7 @@ use exoskel_task::payload::Batch;
 use exoskel_task::router::{Effect, OpenError, Opening, StreamPlan};
 
 use self::breaks::Breaks;
+use self::history::History;
 use self::initializers::InitializerFailures;
 pub use self::joining_slot::JoiningSlot;
 pub use self::membership::{Arrival, JoinError};
@@ -62,6 +66,8 @@ pub struct ManagerSettings {
     pub setup_local: Bytes,
     /// The same for all others.
     pub setup_remote: Bytes,
+    /// How many slots there are to be; as many as the sources say if that is none.
+    pub contract: Option<Contract>,
     /// Slots run an initializer when they have that, and work when it has come to its end.
     pub has_initializer: bool,
 }
@@ -106,6 +112,13 @@ pub enum ManagerAction {
         stream: u64,
         /// What became of its items.
         outcomes: Outcomes,
+    },
+    /// It is known how many outcomes a stream has whose items are made into others.
+    Total {
+        /// The stream.
+        stream: u64,
+        /// How many.
+        count: u64,
     },
     /// The stream can't go on: the input of an item is gone, which is a defect.
     LostTrack {
@@ -201,6 +214,11 @@ pub struct ManagerMachine {
     slots: BTreeMap<SessionId, Slot>,
     next_session: SessionId,
     recruiter: Recruiter,
+    /// What decides how many slots are wanted, if that is not one number for all time.
+    planner: Option<Planner>,
+    /// Slots that get nothing more, and end when they have done what they have.
+    draining: Vec<SessionId>,
+    history: History,
     patience: Patience,
     /// Streams that are open and were not given up.
     streams: BTreeSet<u64>,
@@ -227,12 +245,15 @@ struct Slot {
     origin: Arc<Origin>,
     worker: WorkerKey,
     source: SlotSource,
+    tier: Tier,
     state: SlotState,
     /// The most bytes of a message that it takes.
     message_bytes_max: u64,
     /// How its process ended, if it has and that is known.
     process_end: Option<Arc<str>>,
     presence: Presence,
+    /// It was judged again, and has to leave.
+    is_barred: bool,
     /// Bytes of all messages that were sent to it.
     bytes_sent: u64,
 }
@@ -279,7 +300,10 @@ impl ManagerMachine {
             endpoints: Endpoints::new(vec![(results, ManagerLink::Results)]),
             slots: BTreeMap::new(),
             next_session: SessionId(0),
-            recruiter: Recruiter::new(&settings.sources, settings.seed),
+            recruiter: contract::recruiter(&settings),
+            planner: contract::planner(&settings),
+            draining: Vec::new(),
+            history: contract::begun(&settings),
             patience: Patience::new(settings.patience),
             streams: BTreeSet::new(),
             workers: WorkerTable::default(),
@@ -304,6 +328,8 @@ impl ManagerMachine {
         if self.slots.is_empty() && !self.streams.is_empty() {
             self.despair(now);
         }
+        self.plan(now);
+        self.end_drained();
         loop {
             if let Some(action) = self.actions.pop_front() {
                 return Some(action);
@@ -330,6 +356,7 @@ impl ManagerMachine {
             self.router.next_timeout(),
             self.recruiter.retry_at(),
             self.patience.look_at(),
+            self.next_look(),
         ];
         times.into_iter().flatten().min()
     }
@@ -344,6 +371,7 @@ impl ManagerMachine {
             Effect::Deliver { stream, outcomes } => {
                 Some(ManagerAction::Deliver { stream, outcomes })
             }
+            Effect::Total { stream, count } => Some(ManagerAction::Total { stream, count }),
             Effect::LostTrack { stream } => Some(ManagerAction::LostTrack { stream }),
         }
     }

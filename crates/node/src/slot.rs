@@ -174,6 +174,51 @@ impl SlotMachine {
         self.queue.finish(key, now, write)
     }
 
+    /// Takes the result of an item that goes on at another segment than the next one, as [`finish`](Self::finish) takes an outcome.
+    ///
+    /// # Errors
+    /// As those of [`finish`](Self::finish).
+    pub fn finish_at(
+        &mut self,
+        key: ItemKey,
+        reached: u16,
+        now: Duration,
+        write: impl FnOnce(&mut RecordWriter),
+    ) -> Result<Vec<Outgoing>, TooLarge> {
+        self.queue.finish_at(key, reached, now, write)
+    }
+
+    /// Takes what an item was made into, any number of records. With `has_state`, the first of them is no part.
+    ///
+    /// # Errors
+    /// As those of [`finish`](Self::finish).
+    pub fn finish_expanded(
+        &mut self,
+        key: ItemKey,
+        has_state: bool,
+        now: Duration,
+        write: impl FnOnce(&mut RecordWriter),
+    ) -> Result<Vec<Outgoing>, TooLarge> {
+        self.queue.finish_expanded(key, has_state, now, write)
+    }
+
+    /// An item has been folded into those before it. Says whether it is time to tell of that.
+    pub fn absorb(&mut self, key: ItemKey, now: Duration) -> bool {
+        self.queue.absorb(key, now)
+    }
+
+    /// Tells of what was folded, `key`'s item first: `write` appends its one record.
+    ///
+    /// # Errors
+    /// As those of [`finish`](Self::finish).
+    pub fn finish_folded(
+        &mut self,
+        key: ItemKey,
+        write: impl FnOnce(&mut RecordWriter),
+    ) -> Result<Vec<Outgoing>, TooLarge> {
+        self.queue.finish_folded(key, write)
+    }
+
     /// Takes an exception that the program wants the item to be run again for, as [`finish`](Self::finish) takes an outcome.
     ///
     /// # Errors
@@ -210,6 +255,12 @@ impl SlotMachine {
         self.queue.has_time_limits()
     }
 
+    /// Whether the running item must have ended by some time.
+    #[must_use]
+    pub fn has_deadline(&self) -> bool {
+        self.queue.has_deadline()
+    }
+
     /// What the running item needs is loaded, which is not its own time.
     pub fn pause_clock(&mut self) {
         self.queue.pause_clock();
@@ -220,7 +271,7 @@ impl SlotMachine {
         self.queue.start_clock(now);
     }
 
-    /// How long the running item could run, if that is over and it is to end.
+    /// How long the running item could run, if that is over and it is to end; zero if it is to end since nobody needs it any more.
     #[must_use]
     pub fn overdue_after(&self) -> Option<Duration> {
         self.queue.overdue_after()
@@ -235,6 +286,23 @@ impl SlotMachine {
     #[must_use]
     pub fn has_left(&self) -> bool {
         self.queue.has_left()
+    }
+
+    /// How many of this frame's items that have passed its serial function are asked back, if that isn't answered.
+    #[must_use]
+    pub fn asked_back(&self, frame: u64) -> Option<u32> {
+        self.queue.asked_back(frame)
+    }
+
+    /// Gives back the last items of this frame halfway, as tokens for the segment that they have `reached`.
+    pub fn give_back_halfway(
+        &mut self,
+        frame: u64,
+        reached: u16,
+        records: Vec<RecordWriter>,
+        now: Duration,
+    ) -> Vec<Outgoing> {
+        self.queue.give_back_halfway(frame, reached, records, now)
     }
 
     /// All items of a frame have passed the serial function.

@@ -9,6 +9,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::memory;
+
 /// A `bytes` object as an owner of [`Bytes`]: immutable, so its address and contents stay.
 pub(crate) struct BytesOwner {
     object: Py<PyBytes>,
@@ -71,6 +73,24 @@ impl ViewOwner {
             length,
         }))
     }
+
+    /// The same for a view whose memory is known.
+    ///
+    /// # Safety
+    /// `view` is a memoryview that nobody else has, of contiguous memory: `length` bytes from `address` on.
+    pub(crate) unsafe fn of(view: Bound<'_, PyAny>, address: *const u8, length: usize) -> Self {
+        Self {
+            view: view.unbind(),
+            address,
+            length,
+        }
+    }
+}
+
+impl From<ViewOwner> for Bytes {
+    fn from(owner: ViewOwner) -> Self {
+        Self::from_owner(owner)
+    }
 }
 
 impl AsRef<[u8]> for ViewOwner {
@@ -94,7 +114,13 @@ struct Memory {
     address: *mut u8,
     length: usize,
     /// Owns what `address` points to; never touched again while the object lives.
-    _owner: Vec<u8>,
+    owner: Vec<u8>,
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        memory::put_by(std::mem::take(&mut self.owner));
+    }
 }
 
 // SAFETY: the memory is owned and never reallocated; Python code synchronises its own accesses, as for a bytearray.
@@ -109,7 +135,7 @@ impl OwnedBuffer {
             memory: Memory {
                 address,
                 length,
-                _owner: owner,
+                owner,
             },
         }
     }

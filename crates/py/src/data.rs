@@ -1,9 +1,10 @@
 //! Python objects to plain data and back: how answers travel that come from, or were touched by, a machine that isn't trusted.
 //!
-//! - `encode`: at a worker. What can't be sent is said there, with the way to it and what to return instead.
+//! - `encode`: at a worker. What can't be sent is said there, with the way to it and what to return instead. `arrays`: the commonest arrays.
 //! - `build`: at whoever reads. `exoskel_data` has read and weighed all of it by then; objects are made from the innermost outwards.
 //! - `keys`: keys that are meant to collide; `texts`: keys that come again and again.
 
+mod arrays;
 mod build;
 mod encode;
 mod keys;

@@ -2,6 +2,7 @@
 //!
 //! No match here has a wildcard arm: a new variant has to find its exception.
 
+use exoskel_journal::JournalError;
 use exoskel_link::handshake::{HandshakeError, RefuseReason};
 use exoskel_link::policy::PolicyError;
 use exoskel_net::establish::{EstablishError, NoLongerGood};
@@ -24,6 +25,7 @@ pub(crate) enum ExceptionKind {
     Exoskel,
     Fork,
     Initializer,
+    Journal,
     Keeper,
     KeyMemory,
     Link,
@@ -31,6 +33,7 @@ pub(crate) enum ExceptionKind {
     NoAddress,
     NoWorker,
     Policy,
+    ProcessEnded,
     Program,
     ProgramLeft,
     Refused,
@@ -54,7 +57,9 @@ pub(crate) fn is(py: Python<'_>, kind: ExceptionKind, error: &PyErr) -> bool {
 }
 
 fn class(py: Python<'_>, kind: ExceptionKind) -> PyResult<&Bound<'_, PyType>> {
-    static CLASSES: [PyOnceLock<Py<PyType>>; 20] = [const { PyOnceLock::new() }; 20];
+    // The last one says how many there are.
+    const KINDS: usize = ExceptionKind::Version as usize + 1;
+    static CLASSES: [PyOnceLock<Py<PyType>>; KINDS] = [const { PyOnceLock::new() }; KINDS];
     let name = match kind {
         ExceptionKind::Authentication => "AuthenticationError",
         ExceptionKind::Coupling => "CouplingError",
@@ -62,6 +67,7 @@ fn class(py: Python<'_>, kind: ExceptionKind) -> PyResult<&Bound<'_, PyType>> {
         ExceptionKind::Exoskel => "ExoskelError",
         ExceptionKind::Fork => "ForkError",
         ExceptionKind::Initializer => "InitializerError",
+        ExceptionKind::Journal => "JournalError",
         ExceptionKind::Keeper => "KeeperError",
         ExceptionKind::KeyMemory => "KeyMemoryError",
         ExceptionKind::Link => "LinkError",
@@ -69,6 +75,7 @@ fn class(py: Python<'_>, kind: ExceptionKind) -> PyResult<&Bound<'_, PyType>> {
         ExceptionKind::NoAddress => "NoAddressError",
         ExceptionKind::NoWorker => "NoWorkerError",
         ExceptionKind::Policy => "PolicyError",
+        ExceptionKind::ProcessEnded => "ProcessEndedError",
         ExceptionKind::Program => "ProgramError",
         ExceptionKind::ProgramLeft => "ProgramLeftError",
         ExceptionKind::Refused => "RefusedError",
@@ -96,6 +103,23 @@ pub(crate) fn terms(py: Python<'_>, error: &NodeConfigError) -> PyErr {
 /// Why a worker's process has no session.
 pub(crate) fn meet(py: Python<'_>, error: &MeetError) -> PyErr {
     raise(py, ExceptionKind::from(error), error.to_string())
+}
+
+/// Why a journal can't be used, or not any longer.
+pub(crate) fn journal(py: Python<'_>, error: JournalError) -> PyErr {
+    match error {
+        JournalError::Disk(error) => error.into(),
+        JournalError::NotAJournal
+        | JournalError::Version { .. }
+        | JournalError::Damaged { .. }
+        | JournalError::Changed { .. }
+        | JournalError::TextTooLong { .. }
+        | JournalError::SecondResult { .. }
+        | JournalError::ResultTooLong { .. }
+        | JournalError::SourceTooShort { .. } => {
+            raise(py, ExceptionKind::Journal, error.to_string())
+        }
+    }
 }
 
 /// Why a stream has ended.
@@ -162,7 +186,12 @@ impl From<&AttemptError> for ExceptionKind {
             AttemptError::Establish(error) => error.into(),
             AttemptError::NoLongerGood(NoLongerGood::Identity(_)) => Self::Authentication,
             AttemptError::NoLongerGood(NoLongerGood::NotAllowed(_))
-            | AttemptError::Unwanted(Unwanted::Lacks(_) | Unwanted::SetAside(_)) => Self::Refused,
+            | AttemptError::Unwanted(
+                Unwanted::Lacks(_)
+                | Unwanted::OverCost
+                | Unwanted::SetAside(_)
+                | Unwanted::Refuses(_),
+            ) => Self::Refused,
             AttemptError::Unwanted(
                 Unwanted::Uninitialized(_) | Unwanted::LostEarly(EarlyPhase::Initializing, _),
             ) => Self::Initializer,
@@ -181,6 +210,7 @@ impl From<&MeetError> for ExceptionKind {
             | MeetError::Connect(_)
             | MeetError::NoConnection(_)
             | MeetError::Session(_) => Self::Link,
+            MeetError::Start(_) | MeetError::Signer(_) => Self::Exoskel,
             MeetError::Establish(error) => error.into(),
         }
     }
@@ -211,9 +241,7 @@ impl From<&NodeConfigError> for ExceptionKind {
     fn from(error: &NodeConfigError) -> Self {
         match error {
             NodeConfigError::Credential(_) | NodeConfigError::Trust(_) => Self::Credential,
-            NodeConfigError::PolicyFile(_)
-            | NodeConfigError::Policy { .. }
-            | NodeConfigError::Sandbox { .. } => Self::Policy,
+            NodeConfigError::PolicyFile(_) | NodeConfigError::Policy { .. } => Self::Policy,
         }
     }
 }

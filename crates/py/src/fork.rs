@@ -43,6 +43,18 @@ pub(crate) fn follow_parent(parent: i32, name: &str, adopts_orphans: bool) -> Py
     Ok(exoskel_net::descendants::follow_parent(parent, &name)?)
 }
 
+/// Gives this process a name of up to 15 bytes for those who list processes.
+#[pyfunction]
+pub(crate) fn name_process(name: &str) -> PyResult<()> {
+    Ok(exoskel_net::descendants::name(&CString::new(name)?)?)
+}
+
+/// Makes this process the parent of descendants whose own parent ends: for what starts processes of others, and ends them all.
+#[pyfunction]
+pub(crate) fn adopt_orphans() -> PyResult<()> {
+    Ok(exoskel_net::descendants::adopt_orphans()?)
+}
+
 /// Has other processes of this account neither read nor trace this one: for those that hold a host's credential and start others' programs.
 #[pyfunction]
 pub(crate) fn hide_process() -> PyResult<()> {

@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use exoskel_identity::authorization::IdentityPattern;
+use exoskel_identity::authorization::{Authorization, IdentityPattern};
 use exoskel_identity::limits::{CREDENTIAL_BYTES_MAX, GRID_CHAIN_CERTIFICATES_MAX};
 use exoskel_identity::{
     AttributeCertificateDetails, AuthorityReport, CertificateDetails, CertificateKind,
-    ChainCertificate, ChainDetails, CredentialKind, DecisionCacheLimits, Fqan, GenericAttribute,
-    GridSettings, NameSpaces, PolicyLanguage, Proxy, ProxyKind, Revocation, RevocationListReport,
-    SelfSignature, VerifiedIdentity, VomsAttributes, hex,
+    ChainCertificate, ChainDetails, Credential, CredentialKind, DecisionCacheLimits, Expected,
+    Fqan, GenericAttribute, GridSettings, NameSpaces, PeerVerifier as _, PolicyLanguage, Proxy,
+    ProxyKind, Revocation, RevocationListReport, Role, SelfSignature, VerifiedIdentity,
+    VomsAttributes, hex,
 };
 use exoskel_trust::{Rules, Trust, TrustDirectories, read_credential};
 use pyo3::exceptions::{PyOSError, PyValueError};
@@ -27,6 +28,7 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(chain_details, module)?)?;
     module.add_function(wrap_pyfunction!(read_grid_credential, module)?)?;
     module.add_function(wrap_pyfunction!(states_role, module)?)?;
+    module.add_function(wrap_pyfunction!(decide_by_credential, module)?)?;
     module.add_function(wrap_pyfunction!(matching_attribute, module)?)
 }
 
@@ -140,18 +142,7 @@ impl GridTrust {
         let identity = py
             .detach(|| verifier.judge(&chain, time(at)))
             .map_err(|error| raise(py, ExceptionKind::Authentication, error.to_string()))?;
-        let decision = rules.decide(&identity, action);
-        let answer = PyDict::new(py);
-        answer.set_item("identity", identity.name())?;
-        answer.set_item("allowed", decision.allowed)?;
-        let rule = decision.rule.map(|rule| rule.to_string());
-        answer.set_item("rule", rule)?;
-        answer.set_item("reason", decision.reason)?;
-        answer.set_item("account", rules.account(&identity))?;
-        let sandbox = rules.sandbox_of(&identity);
-        let sandbox = sandbox.map(|(allowed, why)| format!("{why}: {allowed}"));
-        answer.set_item("sandbox", sandbox)?;
-        Ok(answer)
+        decision_fields(py, &rules, &identity, action)
     }
 
     /// What was loaded, and what would be refused at a time, now without one.
@@ -439,6 +430,63 @@ fn revocation_list<'py>(
     row.set_item("age_seconds", age)?;
     row.set_item("revoked", list.revoked)?;
     Ok(row)
+}
+
+/// Judges a chain as somebody with this credential (PEM) does, by the authority in it, and whether its owner may do something by the rules
+/// of a policy file.
+#[pyfunction]
+fn decide_by_credential<'py>(
+    py: Python<'py>,
+    pem: &[u8],
+    chain: Vec<Vec<u8>>,
+    at: Option<u64>,
+    policy: PathBuf,
+    action: &str,
+) -> PyResult<Bound<'py, PyDict>> {
+    let credential = Credential::from_pem(pem)
+        .map_err(|error| raise(py, ExceptionKind::Credential, error.to_string()))?;
+    let authority = credential
+        .authority(0)
+        .map_err(|error| raise(py, ExceptionKind::Credential, error.to_string()))?;
+    let rules = Rules::open(&policy)
+        .map_err(|error| raise(py, ExceptionKind::Policy, error.to_string()))?
+        .current();
+    // What a peer presents ends below the authority, which its file holds, too.
+    let is_presented = |one: &CertificateDer<'_>| {
+        !CertificateDetails::read(one).is_ok_and(|read| read.is_authority && read.is_self_issued)
+    };
+    let mut presented: Vec<CertificateDer<'_>> =
+        chain.into_iter().map(CertificateDer::from).collect();
+    presented.retain(is_presented);
+    let anybody = Expected {
+        roles: &Role::ALL,
+        name: None,
+    };
+    let identity = authority
+        .verify(&presented, time(at), &anybody)
+        .map_err(|error| raise(py, ExceptionKind::Authentication, error.to_string()))?;
+    decision_fields(py, &rules, &identity, action)
+}
+
+/// What a policy says of somebody's action, and of the code of that somebody.
+fn decision_fields<'py>(
+    py: Python<'py>,
+    rules: &Authorization,
+    identity: &VerifiedIdentity,
+    action: &str,
+) -> PyResult<Bound<'py, PyDict>> {
+    let decision = rules.decide(identity, action);
+    let answer = PyDict::new(py);
+    answer.set_item("identity", identity.name())?;
+    answer.set_item("allowed", decision.allowed)?;
+    let rule = decision.rule.map(|rule| rule.to_string());
+    answer.set_item("rule", rule)?;
+    answer.set_item("reason", decision.reason)?;
+    answer.set_item("account", rules.account(identity))?;
+    let sandbox = rules.sandbox_of(identity);
+    let sandbox = sandbox.map(|(allowed, why)| format!("{why}: {allowed}"));
+    answer.set_item("sandbox", sandbox)?;
+    Ok(answer)
 }
 
 fn time(at: Option<u64>) -> UnixTime {

@@ -1,4 +1,4 @@
-//! An item that runs for too long is interrupted: its thread gets a signal, whose handler asks here whether to raise.
+//! An item that runs for too long, or that nobody needs any more, is interrupted: its thread gets a signal, whose handler asks here whether to raise.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,7 +36,7 @@ pub(crate) struct OverdueItem(pub(crate) Owned<Arc<SlotNode>>);
 
 #[pymethods]
 impl OverdueItem {
-    /// How many seconds the running item could run, if an exception must be raised in it now; only once for each.
+    /// How many seconds the running item could run, if an exception must be raised in it now, or 0 if nobody needs it any more; only once for each.
     fn take(&self) -> Option<f64> {
         if !IS_INTERRUPTIBLE.load(Ordering::Relaxed) {
             return None;

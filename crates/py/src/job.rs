@@ -1,4 +1,6 @@
-//! A job's authority and the credentials of its processes, for `exoskel.job`.
+//! A job's authority and the credentials of its processes, for `exoskel.job`; `machines`: what a job decides.
+
+mod machines;
 
 use std::str::FromStr;
 
@@ -16,7 +18,8 @@ use crate::time::now;
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<JobAuthorityHandle>()?;
     module.add_class::<ProcessKeyHandle>()?;
-    module.add_class::<ProcessCredential>()
+    module.add_class::<ProcessCredential>()?;
+    machines::add(module)
 }
 
 /// The authority of a job.

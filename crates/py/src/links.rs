@@ -1,5 +1,6 @@
 //! Nodes of a program's own links, and startpoints, as `exoskel.links` sees them. Values travel as plain data: both ends are strangers.
 
+mod inboxes;
 mod progress;
 mod regions;
 mod startpoints;
@@ -30,6 +31,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::confinement::told_sandbox;
 use crate::data::{self, DataEncoder};
 use crate::error::{self, ExceptionKind, raise};
 use crate::fork;
@@ -38,6 +40,7 @@ use crate::keys::{keys, shared};
 use crate::listener::{self, Listener};
 use crate::options::{NodeOptions, SessionPart, seconds};
 
+pub(crate) use self::inboxes::LinkInboxHandle;
 pub(crate) use self::progress::LinkDriverHandle;
 pub(crate) use self::regions::{LinkContentsHandle, LinkRegionHandle, LinkTransferHandle};
 use self::startpoints::Restrictions;
@@ -364,14 +367,13 @@ impl NodeHandle {
         let Some((allowed, why)) = found else {
             return Ok(None);
         };
-        let told = PyDict::new(py);
-        told.set_item("read", &allowed.read)?;
-        told.set_item("write", &allowed.write)?;
-        told.set_item("network", allowed.network.word())?;
-        told.set_item("memory", allowed.memory_bytes)?;
-        told.set_item("processes", allowed.processes)?;
-        told.set_item("file_size", allowed.file_bytes)?;
-        Ok(Some((why, told)))
+        Ok(Some((why, told_sandbox(py, &allowed)?)))
+    }
+
+    /// What the policy's table `[sandbox]` lets code use, as `Sandbox.told` has it; nothing, where there is none.
+    fn sandbox_table<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let found = self.own(py)?.sandbox_table();
+        found.map(|allowed| told_sandbox(py, &allowed)).transpose()
     }
 
     /// The sessions that run: peer, method and address.
@@ -773,6 +775,10 @@ fn wait_for_room(
     id: BindingId,
     contents: &MessageContents,
 ) -> PyResult<()> {
+    // Mostly there is some, and others needn't get the interpreter for that.
+    if node.wait_for_room(id, contents, Duration::ZERO) {
+        return Ok(());
+    }
     while node.has_thread() && !py.detach(|| node.wait_for_room(id, contents, PATIENCE)) {
         py.check_signals()?;
     }

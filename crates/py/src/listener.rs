@@ -1,6 +1,6 @@
 //! Where a worker listens, held by its supervisor.
 
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 
 use exoskel_net::address::Address;
@@ -51,6 +51,11 @@ impl Listener {
     /// The descriptor's number.
     fn fileno(&self) -> PyResult<RawFd> {
         self.with(|listening| listening.as_fd().as_raw_fd())
+    }
+
+    /// Leaves it to a process that is to have it. Returns its descriptor, which is the caller's; the file of a Unix socket stays.
+    fn leave(&self) -> PyResult<RawFd> {
+        Ok(self.take()?.leave().into_raw_fd())
     }
 
     /// Closes it; the file of a Unix socket goes.

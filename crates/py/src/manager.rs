@@ -6,22 +6,24 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest;
 use bytes::Bytes;
-use exoskel_flow::{FunctionId, SKELETON_DEPTH_MAX, SchedulerConfig, Skeleton};
+use exoskel_flow::{FunctionId, SchedulerConfig, Skeleton};
 use exoskel_identity::{PeerText, Role};
 use exoskel_net::fork::Owned;
 use exoskel_net::key_memory::NodeKeys;
 use exoskel_net::loopback;
+use exoskel_net::manager::are_remote;
 use exoskel_net::manager::{
-    Function, HostFile, HostLine, LocalTransport, LocalWorkers, ManagerConfig, ManagerNode, Notice,
-    Readiness, Recruiting, StreamPlan, Tickets, WorkerReport,
+    Contract, Function, HostFile, HostLine, ItemsDeadline, LocalTransport, LocalWorkers,
+    ManagerConfig, ManagerNode, Notice, Readiness, Recruiting, SlotChange, StreamPlan, Tickets,
+    WorkerReport,
 };
 use exoskel_net::message::{Call, Digest, ENVELOPE_BYTES_MAX};
 use exoskel_net::pki::ThrowAwayAuthority;
 use exoskel_net::result_queue::OutcomeOrder;
 use exoskel_trust::Document;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyIterator, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyIterator};
 
 use crate::error::{self, ExceptionKind, raise};
 use crate::fork;
@@ -31,9 +33,14 @@ use crate::listener;
 use crate::memory;
 use crate::options::{ManagerOptions, NodeOptions, SessionPart, seconds};
 use crate::recording::RecordingFile;
+use crate::run::JournalledRun;
 use crate::shared_contents;
+use crate::skeleton;
 use crate::stream::{MapStream, OutcomeForm, SubmitStream};
 use crate::time::now;
+
+/// Sessions whose keys have room, at most, unless there are more slots from the beginning.
+const SESSIONS_MAX: u32 = 256;
 
 /// How long a wait lasts before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -85,7 +92,8 @@ impl NoticePrinter {
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct ManagerStart {
-    slots: u32,
+    /// How many slots there are to be.
+    contract: ContractTerms,
     /// Addresses of workers, and the names in their certificates.
     hosts: Vec<(String, String)>,
     /// The file that lists them, if it is one.
@@ -94,6 +102,8 @@ struct ManagerStart {
     credential: Option<Py<ProcessCredential>>,
     /// Starts a child.
     command: Vec<String>,
+    /// Whether children are forked by a process of this command, or each starts by itself.
+    forks: bool,
     /// What children read first.
     children: Vec<u8>,
     setup_local: Vec<u8>,
@@ -101,6 +111,36 @@ struct ManagerStart {
     has_initializer: bool,
     /// The version of Python.
     python: String,
+}
+
+/// How many slots there are to be: of a contract that was checked.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct ContractTerms {
+    slots_min: u32,
+    slots_max: u32,
+    throughput: Option<f64>,
+    /// Seconds, and items.
+    deadline: Option<(f64, u64)>,
+    remote_slots: Option<u32>,
+}
+
+impl ContractTerms {
+    fn contract(&self) -> PyResult<Contract> {
+        let deadline = |(time, items)| {
+            Ok::<_, PyErr>(ItemsDeadline {
+                time: seconds(time)?,
+                items,
+            })
+        };
+        Ok(Contract {
+            slots_min: self.slots_min,
+            slots_max: self.slots_max,
+            throughput: self.throughput,
+            deadline: self.deadline.map(deadline).transpose()?,
+            remote_max: self.remote_slots,
+        })
+    }
 }
 
 #[pymethods]
@@ -114,6 +154,13 @@ impl Manager {
     ) -> PyResult<Self> {
         let node: NodeOptions = options.extract()?;
         let own: ManagerOptions = options.extract()?;
+        let slots_max = SchedulerConfig::default().slots_max;
+        let slots = start.contract.slots_max;
+        if slots > slots_max {
+            return Err(PyValueError::new_err(format!(
+                "got {slots} slots, expected at most {slots_max} (slots_max): more would be started and get no work"
+            )));
+        }
         let is_local = start.hosts.is_empty() && own.listen.is_none();
         let (credential, policy, children) = if is_local {
             let (credential, children) = children(py, &start, &own)?;
@@ -131,7 +178,9 @@ impl Manager {
             (credential, None, None)
         };
         let ready = shared(own.ready_keys)?;
-        let keys = keys(py, &ready, start.slots as usize, node.key_memory.as_deref())?;
+        // A contract may allow far more slots than there will be; what finds no room is derived again.
+        let sessions = slots.min(SESSIONS_MAX.max(start.contract.slots_min));
+        let keys = keys(py, &ready, sessions as usize, node.key_memory.as_deref())?;
         let part = SessionPart {
             role: Role::Manager,
             peers: Role::Worker,
@@ -154,6 +203,19 @@ impl Manager {
             let address = listener::parse(&address)?;
             Ok(HostLine { address, name })
         });
+        let hosts = hosts.collect::<PyResult<Vec<_>>>()?;
+        let contract = start.contract.contract()?;
+        if let Some(remote) = contract.remote_max
+            && !is_local
+            && listen.is_none()
+            && remote < contract.slots_min
+            && are_remote(&terms, &hosts)
+        {
+            return Err(PyValueError::new_err(format!(
+                "got a contract for at least {} slots, of which {remote} may be outside the trusted domains, expected a worker inside: the policy places all workers outside",
+                contract.slots_min
+            )));
+        }
         let recording = own.trace.map(RecordingFile::begin).transpose()?;
         let config = ManagerConfig {
             at_end: memory::give_back_of_thread,
@@ -162,14 +224,16 @@ impl Manager {
             observer: recording.as_ref().map(RecordingFile::observer),
             scheduler: SchedulerConfig {
                 retries: own.retries,
+                stragglers: hundredths(own.stragglers),
                 frame_items_max: own.frame_items_max,
                 frame_bytes_max: own.frame_bytes_max.min(node.message_bytes_max / 2),
                 ..SchedulerConfig::default()
             },
             recruiting: Recruiting {
-                slots: start.slots,
+                slots: start.contract.slots_min,
+                contract: Some(contract),
                 local: children,
-                hosts: hosts.collect::<PyResult<_>>()?,
+                hosts,
                 host_file: start.host_file.map(HostFile::new),
                 listen,
                 patience: seconds(own.patience)?,
@@ -212,12 +276,18 @@ impl Manager {
         self.0.get().and_then(|own| own.address.clone())
     }
 
+    /// How many slots are wanted now; 0 in a forked child.
+    #[getter]
+    fn wanted(&self) -> u32 {
+        self.0.get().map_or(0, |own| own.node.wanted())
+    }
+
     /// Whether this is a forked child of the process that made it.
     fn is_inherited(&self) -> bool {
         self.0.get().is_none()
     }
 
-    /// Waits until all wanted slots are ready, or for `timeout` seconds, or, unless `patient`, until every attempt has
+    /// Waits until all wanted slots are ready, or for `timeout` seconds, or until nobody can come; unless `patient`, until every attempt has
     /// been decided. Says (ready, wanted, whether nobody else can be asked, an exception for each place where attempts failed, the
     /// texts of those that no warning has told of).
     fn wait_ready<'py>(
@@ -232,9 +302,11 @@ impl Manager {
             .node
             .wait_readiness(&Readiness::default(), Duration::ZERO);
         loop {
-            let decided = seen.pending == 0 && (seen.ready > 0 || seen.is_final);
+            let is_hopeless = seen.pending == 0 && seen.ready == 0 && seen.is_final;
+            let decided = is_hopeless || seen.pending == 0 && seen.ready > 0;
             let left = deadline.saturating_duration_since(Instant::now());
-            if seen.ready >= seen.wanted || (decided && !patient) || left.is_zero() {
+            let is_over = seen.ready >= seen.wanted || is_hopeless || left.is_zero();
+            if is_over || (decided && !patient) {
                 let attempts = error::attempts(py, &seen.attempts)?;
                 let is_decided = seen.is_final && seen.pending == 0;
                 let untold = seen.attempts.iter().filter(|attempt| !attempt.is_told());
@@ -247,7 +319,12 @@ impl Manager {
         }
     }
 
-    /// Opens a stream for `map` over an iterator.
+    /// Opens a stream for `map` over an iterator; with a run, one whose outcomes go to that.
+    #[pyo3(signature = (program, items, outcomes, rules, manager, run = None))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "they come from Python, which has no struct for them"
+    )]
     fn map(
         &self,
         py: Python<'_>,
@@ -256,6 +333,7 @@ impl Manager {
         outcomes: OutcomeForm,
         rules: ItemOptions,
         manager: Py<PyAny>,
+        run: Option<Py<JournalledRun>>,
     ) -> PyResult<MapStream> {
         let own = fork::own(py, &self.0)?;
         let order = if outcomes.as_completed {
@@ -265,11 +343,13 @@ impl Manager {
         };
         let plan = rules.apply(plan(&program.0, program.1, Call::Item)?)?;
         let input = PyIterator::from_object(items)?.into_any().unbind();
+        let keeps_number = plan.skeleton.keeps_number();
         MapStream::new(
             own.node.open(plan, order),
             own.notices.clone(),
-            input,
+            (input, keeps_number),
             outcomes,
+            run,
             manager,
             own.item_bytes_max,
         )
@@ -318,6 +398,7 @@ impl Manager {
             row.set_item("bytes_received", report.bytes_received)?;
             row.set_item("busy_seconds", report.busy.as_secs_f64())?;
             row.set_item("items_twice", report.items_put_back)?;
+            row.set_item("stragglers", report.stragglers)?;
             row.set_item("set_aside", report.set_aside)?;
             Ok(row)
         };
@@ -352,6 +433,18 @@ impl Manager {
         });
         row.set_item("workers", workers.collect::<Vec<_>>())?;
         Ok(Some(row))
+    }
+
+    /// What became of the slots, when and why, a row for each change; nothing when the driver is gone.
+    fn history(&self, py: Python<'_>) -> PyResult<Option<Vec<ChangeRow>>> {
+        let own = fork::own(py, &self.0)?;
+        let history = py.detach(|| own.node.history());
+        let row = |change: SlotChange| {
+            let kind = change.kind.to_string();
+            let at = change.at.as_secs_f64();
+            (at, kind, change.wanted, change.ready, change.reason)
+        };
+        Ok(history.map(|changes| changes.into_iter().map(row).collect()))
     }
 
     /// Waits until no longer `seen` slots can work, for at most `timeout` seconds. Says how many can; nothing when the manager has ended.
@@ -400,6 +493,9 @@ impl RunningManager {
 /// What [`Manager::wait_ready`] says.
 type ReadinessRow<'py> = (u32, u32, bool, Vec<Bound<'py, PyAny>>, Vec<String>);
 
+/// A change: seconds since the manager began, what, slots wanted, slots ready, why.
+type ChangeRow = (f64, String, u32, u32, String);
+
 /// One row for each worker, and the key store.
 type ReportRows<'py> = (Vec<Bound<'py, PyDict>>, Bound<'py, PyDict>);
 
@@ -417,6 +513,7 @@ fn children(
     let credential = credential.map_err(|error| error::pki(py, &error))?;
     let children = LocalWorkers {
         command: start.command.iter().map(Into::into).collect(),
+        forks: start.forks,
         options: start.children.clone().into(),
         transport,
         authority,
@@ -426,7 +523,7 @@ fn children(
 }
 
 fn plan(structure: &Bound<'_, PyAny>, functions: Vec<Vec<u8>>, call: Call) -> PyResult<StreamPlan> {
-    let skeleton = skeleton(structure, 0)?;
+    let skeleton = skeleton::read(structure)?;
     Ok(StreamPlan {
         skeleton,
         functions: functions.into_iter().map(function).collect(),
@@ -477,27 +574,8 @@ fn function(pickle: Vec<u8>) -> Function {
     }
 }
 
-/// Reads ("seq", number), ("farm", structure) or ("pipeline", (structure, ...)).
-fn skeleton(structure: &Bound<'_, PyAny>, depth: usize) -> PyResult<Skeleton> {
-    if depth > SKELETON_DEPTH_MAX {
-        return Err(PyValueError::new_err(format!(
-            "got a program nested deeper than {SKELETON_DEPTH_MAX}"
-        )));
-    }
-    let (kind, inner): (String, Bound<'_, PyAny>) = structure.extract()?;
-    match kind.as_str() {
-        "seq" => Ok(Skeleton::Seq(FunctionId(inner.extract()?))),
-        "farm" => Ok(Skeleton::Farm(Box::new(skeleton(&inner, depth + 1)?))),
-        "pipeline" => {
-            let stages = inner.cast::<PyTuple>()?;
-            let stages: PyResult<Vec<Skeleton>> = stages
-                .iter()
-                .map(|stage| skeleton(&stage, depth + 1))
-                .collect();
-            Ok(Skeleton::Pipeline(stages?))
-        }
-        other => Err(PyTypeError::new_err(format!(
-            "got skeleton {other:?}, expected seq, farm or pipeline"
-        ))),
-    }
+/// How many hundredths of the usual time are too long; 0 if none are.
+fn hundredths(times: Option<f64>) -> u32 {
+    // What is too large to be a number of hundredths is as good as never.
+    times.map_or(0, |times| (times * 100.0).round() as u32)
 }

@@ -6,6 +6,8 @@
 //! NumPy asks for its large arrays in the same way; `bytes` objects come from `malloc`, so it is asked for the memory
 //! that `malloc` is going to cut them from.
 
+use std::sync::Mutex;
+
 use exoskel_link::Session;
 use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi;
@@ -40,8 +42,55 @@ pub(crate) fn buffer_of(bytes: usize) -> Vec<u8> {
         return Vec::new();
     }
     let length = bytes + Session::RECEIVE_ROOM_BYTES;
+    if let Some(known) = take_of(length) {
+        return known;
+    }
     expect(length);
     vec![0; length]
+}
+
+/// Memory that arrays had: what a program takes and drops again and again needs no fresh memory, which would have to be cleared first.
+#[derive(Default)]
+struct PutBy {
+    buffers: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+static PUT_BY: Mutex<PutBy> = Mutex::new(PutBy {
+    buffers: Vec::new(),
+    bytes: 0,
+});
+
+/// Smaller buffers are had from the allocator as fast.
+const PUT_BY_EACH_MIN: usize = 4 << 10;
+/// What is put by, at most.
+const PUT_BY_MAX: usize = 64;
+const PUT_BY_BYTES_MAX: usize = 16 << 20;
+
+/// Puts by what a received array doesn't need any more.
+pub(crate) fn put_by(buffer: Vec<u8>) {
+    let bytes = buffer.capacity();
+    if !(PUT_BY_EACH_MIN..=PIECE_BYTES_MAX + Session::RECEIVE_ROOM_BYTES).contains(&bytes) {
+        return;
+    }
+    // Nobody waits for it: it goes back to the allocator.
+    let Ok(mut known) = PUT_BY.try_lock() else {
+        return;
+    };
+    if known.buffers.len() < PUT_BY_MAX && known.bytes + bytes <= PUT_BY_BYTES_MAX {
+        known.bytes += bytes;
+        known.buffers.push(buffer);
+    }
+}
+
+/// What was put by last and has room for so much, without wasting more than half of it.
+fn take_of(length: usize) -> Option<Vec<u8>> {
+    let mut known = PUT_BY.try_lock().ok()?;
+    let suits = |one: &Vec<u8>| one.capacity() >= length && one.capacity() / 2 <= length;
+    let place = known.buffers.iter().rposition(suits)?;
+    let buffer = known.buffers.remove(place);
+    known.bytes -= buffer.capacity();
+    Some(buffer)
 }
 
 /// Says that objects of `bytes` altogether are about to be made by this thread.
@@ -56,6 +105,9 @@ pub(crate) fn expect(bytes: usize) {
 /// A run takes and frees large memory in several threads, and what `malloc` keeps of it lies between what is still used. A process that
 /// makes one manager after the other would grow with each.
 pub(crate) fn give_back() {
+    if let Ok(mut known) = PUT_BY.try_lock() {
+        *known = PutBy::default();
+    }
     huge::give_back();
 }
 

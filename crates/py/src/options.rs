@@ -52,6 +52,8 @@ pub(crate) struct ManagerOptions {
     pub(crate) transport: String,
     pub(crate) protection: Option<String>,
     pub(crate) retries: u32,
+    /// In usual times.
+    pub(crate) stragglers: Option<f64>,
     /// In seconds.
     pub(crate) patience: f64,
     /// In seconds.
@@ -110,6 +112,7 @@ impl NodeOptions {
             files: Sources {
                 credential,
                 key: self.key.as_ref().map(Into::into),
+                holder: None,
                 revocation_list: self.revocation_list.as_ref().map(Into::into),
                 trust,
                 policy: file.or(policy).map(PolicyFile::new),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use exoskel_link::TrafficClass;
 use exoskel_link::policy::{ExplainError, Explanation, Policy};
-use exoskel_trust::Rules;
+use exoskel_trust::{Document, PolicyFile, Rules};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -14,6 +14,7 @@ use crate::error::{self, ExceptionKind, raise};
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(policy_check, module)?)?;
     module.add_function(wrap_pyfunction!(policy_check_lists, module)?)?;
+    module.add_function(wrap_pyfunction!(policy_files, module)?)?;
     module.add_function(wrap_pyfunction!(policy_explain, module)?)?;
     module.add_function(wrap_pyfunction!(policy_explain_link, module)?)
 }
@@ -32,6 +33,16 @@ fn policy_check_lists(py: Python<'_>, policy: PathBuf) -> PyResult<()> {
     py.detach(|| Rules::open(&policy))
         .map(drop)
         .map_err(|error| raise(py, ExceptionKind::Policy, error.to_string()))
+}
+
+/// Where a policy is, and the lists that it names.
+#[pyfunction]
+fn policy_files(py: Python<'_>, policy: PathBuf) -> PyResult<Vec<PathBuf>> {
+    let refused = |text| raise(py, ExceptionKind::Policy, text);
+    let file = PolicyFile::new(Document::File(policy));
+    let text = file.text().map_err(|error| refused(error.to_string()))?;
+    let rules = Policy::parse(&text, 1).map_err(|error| error::policy(py, &error))?;
+    Ok(file.files(rules.authorization()))
 }
 
 #[pyfunction]

@@ -1,5 +1,6 @@
 //! Simulations for Python: session-key caches under traces, the whole system, and many runs on all processors.
 
+mod jobs;
 mod links;
 mod live;
 mod system;
@@ -42,6 +43,8 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(key_cache_parameters, module)?)?;
     module.add_function(wrap_pyfunction!(live::key_cache_live, module)?)?;
     module.add_function(wrap_pyfunction!(key_cache_runs, module)?)?;
+    module.add_function(wrap_pyfunction!(jobs::jobs_runs, module)?)?;
+    module.add_function(wrap_pyfunction!(jobs::jobs_scenario, module)?)?;
     module.add_function(wrap_pyfunction!(links::links_fault_names, module)?)?;
     module.add_function(wrap_pyfunction!(links::links_runs, module)?)?;
     module.add_function(wrap_pyfunction!(links::links_scenario, module)?)?;

@@ -1,19 +1,23 @@
 //! The loop of a worker's process: takes work from the I/O thread, runs functions, gives results.
 
-use std::collections::HashMap;
+mod answers;
+mod steps;
+
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use exoskel_flow::Lease;
+use exoskel_flow::{Lease, SegmentStep};
 use exoskel_identity::Role;
 use exoskel_link::{Protection, SessionError};
 use exoskel_net::fork::Owned;
-use exoskel_net::message::{Call, Digest, SegmentFunctions, ToSlot};
+use exoskel_net::message::{Call, Digest, SegmentEnding, SegmentFunctions, ToSlot};
 use exoskel_net::payload::{Format, RecordWriter};
-use exoskel_net::rendezvous::{ManagerPlace, News, Rendezvous, meet};
+use exoskel_net::rendezvous::{JudgedBy, ManagerPlace, Met, Rendezvous, meet};
+use exoskel_net::signer::{self, SlotEnd};
 use exoskel_net::slot::{Item, ItemKey, SlotNode, TimeoutAnswer, Work};
 use exoskel_net::sources::{CurrentConfig, NodeSources, RENEWAL_TIME};
 use exoskel_trust::Document;
@@ -21,18 +25,20 @@ use pyo3::exceptions::{
     PyException, PyKeyboardInterrupt, PyRuntimeError, PySystemExit, PyValueError,
 };
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict};
 
+use self::answers::Reader;
+use self::steps::{Intermediate, Passing, load};
+use crate::confinement::told_sandbox;
 use crate::data::DataEncoder;
 use crate::error::{self, ExceptionKind, raise};
-use crate::interrupt::{self, Interruptible, OverdueItem};
+use crate::interrupt::{self, OverdueItem};
 use crate::item_note::Subject;
 use crate::job::ProcessCredential;
 use crate::keys::{keys, of_one_session};
 use crate::listener::parse;
 use crate::options::{NodeOptions, SessionPart};
-use crate::pickle::{Destination, Encoder, decode, result_over_limit};
+use crate::pickle::Encoder;
 use crate::shared_contents::SharedSource;
 
 /// How long a wait lasts before signals are looked at. A signal ends a wait for work; for the rest, many slots may wait for long on one
@@ -78,8 +84,8 @@ pub(crate) struct SlotStart {
     /// Connected to a manager that listens.
     dialled_fd: Option<RawFd>,
     manager_name: Option<String>,
-    /// What all slots of the worker have open, where these dial.
-    turns_fd: Option<RawFd>,
+    /// Where the worker's signer is asked, which alone reads its credential.
+    signer_fd: Option<RawFd>,
     credential_fd: Option<RawFd>,
     /// That of a process of a job.
     credential: Option<Py<ProcessCredential>>,
@@ -103,6 +109,10 @@ pub(crate) fn serve_slot(
     start: SlotStart,
 ) -> PyResult<()> {
     keep_freed_memory();
+    let signer = start
+        .signer_fd
+        .map(|requests| SlotEnd::open(take(requests)));
+    let signer = signer.transpose()?;
     let places = (
         start.connection_fd,
         start.listen_fd,
@@ -115,7 +125,7 @@ pub(crate) fn serve_slot(
         ((None, None, Some(address), None), name) => Rendezvous::Dialling(ManagerPlace {
             address: parse(&address)?,
             name,
-            turns: start.turns_fd.map(take),
+            turns: signer.clone(),
             ends_at_wrong_name: !start.is_replacement,
         }),
         ((None, None, None, Some(descriptor)), Some(name)) => {
@@ -141,10 +151,16 @@ pub(crate) fn serve_slot(
     let keys = keys(py, &of_one_session(), 1, options.key_memory.as_deref())?;
     let part = part_of_worker(start.python, start.properties);
     let policy = inherited(start.policy_fd)?;
-    let sources = options.sources(py, credential, policy, part, &keys)?;
-    // Before the files are read: what changes meanwhile is noticed.
-    let renewal = sources.clone().renewal();
-    let config = read_config(py, loader, sources, start.is_replacement)?;
+    let mut sources = options.sources(py, credential, policy, part, &keys)?;
+    let judged_by = match signer {
+        Some(signer) => {
+            sources.files.holder = Some(Arc::new(signer.clone()));
+            JudgedBy::Signer(signer)
+        }
+        // Before the files are read: what changes meanwhile is noticed.
+        None => JudgedBy::Files(Box::new(sources.clone().renewal())),
+    };
+    let config = read_config(py, loader, sources, &judged_by, start.is_replacement)?;
     let drain = start
         .drain
         .map_or(Ok(DRAIN_TIME), Duration::try_from_secs_f64);
@@ -154,16 +170,22 @@ pub(crate) fn serve_slot(
         Rendezvous::Inherited(connection) => Some(connection.try_clone()?),
         _ => None,
     };
-    let news = meet(rendezvous, config, renewal, drain);
-    if let (Err(_), Some(connection)) = (&news, connection) {
+    let owned = loader.clone().unbind();
+    let audit = move |line: String| {
+        Python::attach(|py| {
+            if let Err(error) = owned.call_method1(py, "audit", (line,)) {
+                error.write_unraisable(py, None);
+            }
+        });
+    };
+    let begun = py
+        .detach(|| meet(rendezvous, config, judged_by, drain, audit))
+        .map_err(|error| error::meet(py, &error))
+        .and_then(|met| met.map(|met| begin(py, loader, met)).transpose());
+    if let (Err(_), Some(connection)) = (&begun, connection) {
         let _until_the_end = connection.into_raw_fd();
     }
-    let news = news.map_err(|error| {
-        PyRuntimeError::new_err(format!(
-            "can't start its I/O thread: {error}; the limits on processes and open files (ulimit -u, ulimit -n) are too low for so many slots"
-        ))
-    })?;
-    let Some(node) = wait_for_session(py, loader, news)? else {
+    let Some(node) = begun? else {
         return Ok(());
     };
     let output = Bound::new(py, SlotOutput(Owned::new(node.clone())?))?;
@@ -189,19 +211,25 @@ fn part_of_worker(python: String, properties: Vec<(String, String)>) -> SessionP
     }
 }
 
-/// Sees whether a worker's slots can use its files: credential, policy, lists and trust directories.
+/// Sees whether a worker's slots can use its files: credential, policy, lists and trust directories. Returns what code in a sandbox may use
+/// here, as `Sandbox.told` has it, if anybody's can be in one.
 #[pyfunction]
-pub(crate) fn check_worker(py: Python<'_>, options: NodeOptions) -> PyResult<()> {
+pub(crate) fn check_worker<'py>(
+    py: Python<'py>,
+    options: NodeOptions,
+) -> PyResult<Option<Bound<'py, PyDict>>> {
     let credential = options
         .credential()
         .ok_or_else(|| PyValueError::new_err("expected a credential"))?;
     let keys = keys(py, &of_one_session(), 1, options.key_memory.as_deref())?;
     let part = part_of_worker(String::new(), Vec::new());
     let sources = options.sources(py, credential, None, part, &keys)?;
-    match py.detach(|| sources.terms()) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(error::terms(py, &error)),
-    }
+    let config = py.detach(|| sources.terms());
+    let config = config.map_err(|error| error::terms(py, &error))?;
+    let (allowed, is_asked_for) = config.policy.authorization().sandbox();
+    // People of a grid are in one even if nobody asks for it.
+    let is_used = is_asked_for || options.trust_anchors.is_some();
+    is_used.then(|| told_sandbox(py, allowed)).transpose()
 }
 
 /// Items and results of megabytes come and go all the time; memory that is given back to the kernel in between comes
@@ -227,13 +255,17 @@ fn read_config(
     py: Python<'_>,
     loader: &Bound<'_, PyAny>,
     sources: NodeSources,
+    judged_by: &JudgedBy,
     is_replacement: bool,
 ) -> PyResult<CurrentConfig> {
     let mut told = None;
     loop {
         let error = match CurrentConfig::new(sources.clone()) {
             Ok(config) => return Ok(config),
-            Err(error) if !is_replacement => return Err(error::terms(py, &error)),
+            // Another slot asks another signer.
+            Err(error) if !is_replacement || judged_by.has_ended() => {
+                return Err(error::terms(py, &error));
+            }
             Err(error) => error.to_string(),
         };
         if told.as_ref() != Some(&error) {
@@ -245,34 +277,43 @@ fn read_config(
     }
 }
 
-/// The session, unless the slot is told to leave before there is one.
-fn wait_for_session(
-    py: Python<'_>,
-    loader: &Bound<'_, PyAny>,
-    news: Receiver<News>,
-) -> PyResult<Option<Arc<SlotNode>>> {
-    // A receiver may not be shared between threads; a lock that is never contended makes it so.
-    let news = Mutex::new(news);
-    loop {
-        match py.detach(|| {
-            news.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .recv_timeout(PATIENCE)
-        }) {
-            Ok(News::Audit(line)) => {
-                loader.call_method1("audit", (line,))?;
+/// Begins the session, with what the policy says held before anything of its manager runs.
+fn begin(py: Python<'_>, loader: &Bound<'_, PyAny>, met: Met) -> PyResult<Arc<SlotNode>> {
+    let mut held = Vec::new();
+    if let Some((allowed, _)) = met.sandbox() {
+        let confined = told_sandbox(py, allowed)
+            .and_then(|told| loader.call_method1("confine", (told,)))
+            .and_then(|held| held.extract());
+        held = match confined {
+            Ok(held) => held,
+            Err(error) => {
+                let why = format!(
+                    "the worker's policy confines this manager's code, and this host can't hold it: {}",
+                    error.value(py)
+                );
+                py.detach(|| met.refuse(&why));
+                return Err(PyRuntimeError::new_err(why));
             }
-            Ok(News::Begun(node)) => return Ok(Some(node)),
-            Ok(News::Left) => return Ok(None),
-            Ok(News::Failed(error)) => return Err(error::meet(py, &error)),
-            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
-            Err(RecvTimeoutError::Disconnected) => {
-                return Err(PyRuntimeError::new_err(
-                    "the I/O thread ended before the session began",
-                ));
-            }
-        }
+        };
     }
+    let audit = |line: String| loader.call_method1("audit", (line,)).map(drop);
+    let mut said = Ok(());
+    let node = met.begin(&held, |line| said = audit(line));
+    said?;
+    node.map_err(|error| error::meet(py, &error))
+}
+
+/// Signs for the slots of a worker, for as long as this process lives.
+#[pyfunction]
+pub(crate) fn serve_signer(py: Python<'_>, options: NodeOptions, requests: RawFd) -> PyResult<()> {
+    let credential = options
+        .credential()
+        .ok_or_else(|| PyValueError::new_err("expected a credential"))?;
+    let keys = keys(py, &of_one_session(), 1, None)?;
+    let part = part_of_worker(String::new(), Vec::new());
+    let sources = options.sources(py, credential, None, part, &keys)?;
+    let requests = take(requests);
+    match py.detach(|| signer::serve(requests, sources))? {}
 }
 
 /// A function that was loaded, or the exception that loading raised.
@@ -283,16 +324,20 @@ struct LoadedProgram {
     /// The classes of exceptions for which items run again.
     retries_on: Option<Digest>,
     segments: Vec<SegmentFunctions>,
+    /// Which of them only call functions.
+    rows: Vec<bool>,
 }
 
 struct SlotInterpreter<'py> {
     loader: &'py Bound<'py, PyAny>,
+    /// The running item can be told to end.
+    has_interrupts: bool,
     /// A task may fork: a child that comes back from it must not answer, with the numbers that the parent's records will have.
     node: Owned<Arc<SlotNode>>,
     /// Functions that have not been called yet.
     pickles: HashMap<Digest, Py<PyBytes>>,
     functions: HashMap<Digest, Loaded>,
-    programs: HashMap<u32, LoadedProgram>,
+    programs: HashMap<u32, Rc<LoadedProgram>>,
     /// How answers to this manager must be written, at least: it says so before the first item.
     answers: Format,
     encoder: Encoder,
@@ -300,20 +345,30 @@ struct SlotInterpreter<'py> {
     /// Where a result is written before it is known to be good.
     scratch: RecordWriter,
     /// What has passed the serial function of a frame whose lease is passed on.
-    passed: Vec<Passed<'py>>,
+    passed: VecDeque<Passed<'py>>,
+    folding: Option<Folding<'py>>,
 }
 
 /// An item that has passed a serial function.
 struct Passed<'py> {
     key: ItemKey,
-    segment: usize,
+    /// The segment that it has reached.
+    reached: u16,
     /// How its answer must be written.
     format: Format,
     value: Passing<'py>,
 }
 
-/// A value on its way through a segment, or what ended its way.
-type Passing<'py> = Result<Bound<'py, PyAny>, Box<TaskFailure<'py>>>;
+/// Items of a frame that have been folded into one value and were not told of.
+struct Folding<'py> {
+    /// The first of them.
+    key: ItemKey,
+    /// The item that would follow.
+    next: u64,
+    /// How it must be written.
+    format: Format,
+    value: Bound<'py, PyAny>,
+}
 
 /// An exception that is the outcome of an item, and what it is about.
 struct TaskFailure<'py> {
@@ -348,7 +403,9 @@ impl<'py> SlotInterpreter<'py> {
             encoder: Encoder::default(),
             data: DataEncoder::default(),
             scratch: RecordWriter::default(),
-            passed: Vec::new(),
+            passed: VecDeque::new(),
+            folding: None,
+            has_interrupts: false,
         }
     }
 
@@ -375,6 +432,7 @@ impl<'py> SlotInterpreter<'py> {
         let mut idle = false;
         loop {
             let mut work = self.node()?.next();
+            self.end_folding_before(py, &work)?;
             if matches!(work, Work::Nothing) {
                 if !std::mem::replace(&mut idle, true) {
                     // A line without an end that a task printed leaves now, rather than with the next task's.
@@ -424,26 +482,57 @@ impl<'py> SlotInterpreter<'py> {
                 segments,
             } => {
                 let retries_on = rules.retries_on;
+                let is_row = |segment: &SegmentFunctions| {
+                    let mut steps = segment.steps.iter();
+                    segment.ending == SegmentEnding::Next
+                        && steps.all(|step| *step == SegmentStep::Call)
+                };
                 let program = LoadedProgram {
+                    rows: segments.iter().map(is_row).collect(),
                     call,
                     retries_on,
                     segments,
                 };
-                self.programs.insert(stream, program);
+                self.programs.insert(stream, Rc::new(program));
+                self.allow_interrupts(py)?;
                 if let Some(timeout) = rules.timeout {
                     self.limit_time(py, stream, timeout)?;
                 }
             }
-            ToSlot::Forget { stream } => {
-                self.programs.remove(&stream);
-            }
+            ToSlot::Forget { stream } => self.forget(py, stream)?,
             ToSlot::Execute(_)
             | ToSlot::Recall { .. }
             | ToSlot::Grant { .. }
+            | ToSlot::Interrupt { .. }
             | ToSlot::Probe
             | ToSlot::Piece { .. } => {}
         }
         Ok(())
+    }
+
+    /// Ends a stream. Functions that no other stream needs may have something to close; they stay, for streams to come.
+    fn forget(&mut self, py: Python<'_>, stream: u32) -> PyResult<()> {
+        let Some(program) = self.programs.remove(&stream) else {
+            return Ok(());
+        };
+        let functions_of = |program: &LoadedProgram| {
+            let segments = program.segments.iter();
+            segments
+                .flat_map(|segment| segment.functions.clone())
+                .collect::<Vec<Digest>>()
+        };
+        let needed: HashSet<Digest> = self
+            .programs
+            .values()
+            .flat_map(|program| functions_of(program))
+            .collect();
+        let ended: Vec<Bound<'_, PyAny>> = functions_of(&program)
+            .into_iter()
+            .filter(|digest| !needed.contains(digest))
+            .filter_map(|digest| self.functions.get(&digest)?.as_ref().ok())
+            .map(|function| function.bind(py).clone())
+            .collect();
+        self.loader.call_method1("end", (ended,)).map(drop)
     }
 
     /// Runs the manager's initializer, if it has one, and says what came of it.
@@ -458,47 +547,55 @@ impl<'py> SlotInterpreter<'py> {
     fn item(&mut self, py: Python<'py>, item: Item) -> Result<(), LoopEnd> {
         let key = item.key;
         // What was made of data is no better than data.
-        let format = match item.record.format {
+        let format = item.list.as_ref().map(|list| list.format);
+        let format = match format.unwrap_or(item.record.format) {
             Format::Data => Format::Data,
             Format::Pickle => self.answers,
         };
-        let (segment, lease) = (usize::from(item.segment), item.lease);
+        let (from, lease) = (item.from, item.lease);
         let value = self.start(py, item)?;
         if lease == Lease::None {
-            let value = self.apply(py, key, segment, 0..usize::MAX, value);
-            return self.finish(py, key, segment, format, value);
+            let value = self.apply(py, key, from..=key.to, value);
+            return self.finish(py, key, format, value);
         }
-        let value = self.apply(py, key, segment, 0..1, value);
+        let value = self.apply(py, key, from..=from, value);
+        // No program has so many segments that this could overflow.
+        let reached = from.saturating_add(1);
         if let Err(failure) = &value
             && self.ends_process(py, &failure.error)
         {
             return Err(failure.error.clone_ref(py).into());
         }
         if lease == Lease::PassedOn {
-            self.passed.push(Passed {
+            self.passed.push_back(Passed {
                 key,
-                segment,
+                reached,
                 format,
                 value,
             });
             return Ok(());
         }
         self.node()?.pass(key)?;
-        let value = self.apply(py, key, segment, 1..usize::MAX, value);
-        self.finish(py, key, segment, format, value)
+        let value = self.apply(py, key, reached..=key.to, value);
+        self.finish(py, key, format, value)
     }
 
     /// The items of a frame have passed the serial function: with the lease given back, through the rest.
     fn rest(&mut self, py: Python<'py>, frame: u64) -> Result<(), LoopEnd> {
         self.node()?.release(frame)?;
-        let mut passed = std::mem::take(&mut self.passed);
-        for Passed {
-            key,
-            segment,
-            format,
-            value,
-        } in passed.drain(..)
-        {
+        while !self.passed.is_empty() {
+            if let Some(count) = self.node()?.asked_back(frame) {
+                self.give_back_halfway(frame, count as usize)?;
+            }
+            let Some(Passed {
+                key,
+                reached,
+                format,
+                value,
+            }) = self.passed.pop_front()
+            else {
+                break;
+            };
             if !self.programs.contains_key(&key.stream) {
                 // Nobody reads what a forgotten stream makes, but the frame must be answered for.
                 self.node()?.finish(key, |writer| {
@@ -506,163 +603,54 @@ impl<'py> SlotInterpreter<'py> {
                 })?;
                 continue;
             }
-            let value = self.apply(py, key, segment, 1..usize::MAX, value);
-            self.finish(py, key, segment, format, value)?;
+            let value = self.apply(py, key, reached..=key.to, value);
+            self.finish(py, key, format, value)?;
         }
-        // Its memory serves the next frame.
-        self.passed = passed;
         Ok(())
     }
 
-    fn start<'a>(&self, py: Python<'a>, item: Item) -> Result<Passing<'a>, LoopEnd> {
-        // Gives back the results that the I/O thread has sent. It only notes them, for the next thread that attaches;
-        // a slot that always has something to run wouldn't, and would keep them all.
-        Python::attach(|_| ());
-        let mut spent = Vec::new();
-        let interruptible = Interruptible::begin();
-        let value = decode(py, item.record, "an earlier worker", false, &mut spent);
-        drop(interruptible);
-        let node = self.node()?;
-        spent.into_iter().for_each(|buffer| node.recycle(buffer));
-        Ok(value.map_err(Box::from))
+    /// Gives back at most so many of the items that have passed the serial function, from the last one on, as tokens for the next segment. What can't
+    /// travel, or is too large to be sent unasked, runs here, and what comes before it.
+    fn give_back_halfway(&mut self, frame: u64, count: usize) -> Result<(), LoopEnd> {
+        let (mut records, mut place) = (VecDeque::new(), 0);
+        while records.len() < count
+            && let Some(passed) = self.passed.pop_back()
+        {
+            place = passed.reached;
+            match self.write_halfway(&passed) {
+                Some(record) => records.push_front(record),
+                None => {
+                    self.passed.push_back(passed);
+                    break;
+                }
+            }
+        }
+        Ok(self
+            .node()?
+            .give_back_halfway(frame, place, records.into())?)
     }
 
-    /// Applies the functions of a segment, those at `positions`.
-    fn apply<'a>(
-        &mut self,
-        py: Python<'a>,
-        key: ItemKey,
-        segment: usize,
-        positions: std::ops::Range<usize>,
-        value: Passing<'a>,
-    ) -> Passing<'a> {
-        let mut value = value?;
-        let interruptible = Interruptible::begin();
-        let Some(program) = self.programs.get(&key.stream) else {
-            return Err(
-                PyRuntimeError::new_err("got an item of a stream that was never defined").into(),
-            );
+    /// The record of an item that has passed the serial function, if it has a value that can travel.
+    fn write_halfway(&mut self, passed: &Passed<'_>) -> Option<RecordWriter> {
+        let Passed {
+            key,
+            reached,
+            format,
+            value,
+        } = passed;
+        let Ok(Intermediate::Value(value)) = value else {
+            return None;
         };
-        let functions = program
-            .segments
-            .get(segment)
-            .map_or(&[][..], |segment| &segment.functions[..]);
-        for (position, digest) in functions.iter().enumerate() {
-            if !positions.contains(&position) {
-                continue;
-            }
-            let function = match self.functions.entry(*digest).or_insert_with(|| {
-                let pickles = &mut self.pickles;
-                let mut load = || load(py, self.loader, pickles, digest);
-                match self.node.get() {
-                    Some(node) => node.loading(load),
-                    None => load(),
-                }
-            }) {
-                Ok(function) => function.bind(py),
-                Err(error) => return Err(error.clone_ref(py).into()),
-            };
-            let is_first = segment == 0 && position == 0;
-            let is_call = is_first && program.call == Call::Arguments;
-            let called = if is_call {
-                call_with_arguments(function, &value)
-            } else {
-                function.call1((&value,))
-            };
-            value = called.map_err(|error| {
-                let function = function.clone();
-                let subject = match (is_first, is_call) {
-                    (_, true) => Subject::Call {
-                        function,
-                        arguments: value,
-                    },
-                    (true, false) => Subject::Item(value),
-                    (false, false) => Subject::Argument { function, value },
-                };
-                Box::new(TaskFailure { error, subject })
-            })?;
+        if !self.programs.contains_key(&key.stream) {
+            return None;
         }
-        drop(interruptible);
-        Ok(value)
-    }
-
-    fn finish(
-        &mut self,
-        py: Python<'_>,
-        key: ItemKey,
-        segment: usize,
-        format: Format,
-        value: Passing<'_>,
-    ) -> Result<(), LoopEnd> {
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let sent = self.finish_with(py, key, segment, format, value, &mut scratch);
-        self.scratch = scratch;
-        sent
-    }
-
-    fn finish_with(
-        &mut self,
-        py: Python<'_>,
-        key: ItemKey,
-        segment: usize,
-        format: Format,
-        value: Passing<'_>,
-        scratch: &mut RecordWriter,
-    ) -> Result<(), LoopEnd> {
-        let interruptible = Interruptible::begin();
-        let encoded = value.and_then(|value| {
-            match format {
-                Format::Pickle => {
-                    let destination = || destination(&self.programs, key, segment);
-                    self.encoder.encode(&value, scratch, destination, u64::MAX)
-                }
-                Format::Data => self.data.encode(&value).map(|()| {
-                    let bulk = self.data.take_bulk();
-                    scratch.push(Format::Data, false, self.data.body(), &[], bulk);
-                }),
-            }
-            .map_err(|error| {
-                let subject = Subject::Result(value);
-                Box::new(TaskFailure { error, subject })
-            })
-        });
-        drop(interruptible);
-        if let Err(mut failure) = encoded {
-            if self.ends_process(py, &failure.error) {
-                return Err(failure.error.into());
-            }
-            let retriable = self.is_retriable(py, key.stream, &failure.error)?;
-            if matches!(failure.subject, Subject::Result(_)) {
-                let function = self.last_function(py, key, segment);
-                failure.error = result_not_sent(py, failure.error, function)?;
-            }
-            self.write_exception(py, format, scratch, *failure)?;
-            if retriable {
-                let node = self.node()?;
-                return Ok(node.finish_retriable(key, |writer| writer.append(scratch))?);
-            }
-        }
-        match self.node()?.finish(key, |writer| writer.append(scratch)) {
-            Err(SessionError::Limit { got, maximum, .. }) => {
-                let error = result_over_limit(py, got, maximum);
-                self.write_exception(py, format, scratch, error.into())?;
-                Ok(self.node()?.finish(key, |writer| writer.append(scratch))?)
-            }
-            other => Ok(other?),
-        }
-    }
-
-    /// The function whose result a segment returns, if it could be loaded.
-    fn last_function<'a>(
-        &self,
-        py: Python<'a>,
-        key: ItemKey,
-        segment: usize,
-    ) -> Option<Bound<'a, PyAny>> {
-        let segment = self.programs.get(&key.stream)?.segments.get(segment)?;
-        let loaded = self.functions.get(segment.functions.last()?)?;
-        let function = loaded.as_ref().ok()?;
-        Some(function.bind(py).clone())
+        let mut record = RecordWriter::default();
+        let to = reached.checked_sub(1)?;
+        // An exception is nobody's: the item ends here, where its value need not travel.
+        let key = ItemKey { to, ..*key };
+        let reader = Reader::OfItem(key, key.to + 1);
+        self.write(value, reader, *format, &mut record).ok()?;
+        (record.bytes() <= key.grant).then_some(record)
     }
 
     /// Whatever a task raises is its item's outcome. But a child that the task has forked may leave by an exit.
@@ -702,99 +690,29 @@ impl<'py> SlotInterpreter<'py> {
         timeout: Duration,
     ) -> Result<(), LoopEnd> {
         let classes = self.retries_on(py, stream)?;
-        let node = self.node.get().ok_or(LoopEnd::Forked)?;
-        let overdue = Bound::new(
-            py,
-            OverdueItem(Owned::new(node.clone()).map_err(PyErr::from)?),
-        )?;
-        let arguments = (overdue, timeout.as_secs_f64(), classes);
-        let limited = self.loader.call_method1("limit_time", arguments)?;
+        let arguments = (timeout.as_secs_f64(), classes);
+        let limited = self.loader.call_method1("timeout_answer", arguments)?;
         let (travels, retriable): (Bound<'_, PyAny>, bool) = limited.extract()?;
         self.data.encode_in_band(&travels)?;
         let body = Bytes::copy_from_slice(self.data.body());
-        interrupt::prepare();
         let answer = TimeoutAnswer { body, retriable };
-        self.node()?
-            .set_timeout_answer(stream, answer, interrupt::interrupt);
+        self.node()?.set_timeout_answer(stream, answer);
         Ok(())
     }
 
-    fn write_exception(
-        &mut self,
-        py: Python<'_>,
-        format: Format,
-        writer: &mut RecordWriter,
-        failure: TaskFailure<'_>,
-    ) -> Result<(), LoopEnd> {
-        let _ = writer.take();
-        let TaskFailure { error, subject } = failure;
-        let error = error.into_value(py);
-        let is_data = format == Format::Data;
-        let about = subject.describe(py)?;
-        let arguments = (error, is_data, about);
-        let travels = self.loader.call_method1("exception", arguments)?;
-        if is_data {
-            if let Err(error) = self.data.encode_in_band(&travels) {
-                if !error.is_instance_of::<PyException>(py) {
-                    return Err(error.into());
-                }
-                // What the program's own function made of it can't be sent; its name and text can.
-                travels.set_item(3, py.None())?;
-                self.data.encode_in_band(&travels)?;
-            }
-            writer.push(format, true, self.data.body(), &[], []);
-        } else {
-            let pickle = travels.cast_into::<PyBytes>().map_err(PyErr::from)?;
-            writer.push(format, true, pickle.as_bytes(), &[], []);
+    /// From now on the running item can be told to end.
+    fn allow_interrupts(&mut self, py: Python<'_>) -> Result<(), LoopEnd> {
+        if std::mem::replace(&mut self.has_interrupts, true) {
+            return Ok(());
         }
+        let node = self.node.get().ok_or(LoopEnd::Forked)?;
+        let node = Owned::new(node.clone()).map_err(PyErr::from)?;
+        let overdue = Bound::new(py, OverdueItem(node))?;
+        self.loader.call_method1("allow_interrupts", (overdue,))?;
+        interrupt::prepare();
+        self.node()?.set_interrupt(interrupt::interrupt);
         Ok(())
     }
-}
-
-fn load(
-    py: Python<'_>,
-    loader: &Bound<'_, PyAny>,
-    pickles: &mut HashMap<Digest, Py<PyBytes>>,
-    digest: &Digest,
-) -> Loaded {
-    // What it is loaded from is needed only once.
-    let pickle = pickles.remove(digest);
-    let pickle = pickle
-        .ok_or_else(|| PyRuntimeError::new_err("got an item whose function was never sent"))?;
-    Ok(loader.call_method1("load", (pickle.bind(py),))?.unbind())
-}
-
-/// What an item ends with whose result can't be sent, so that nobody takes it for an exception of the function.
-fn result_not_sent(
-    py: Python<'_>,
-    error: PyErr,
-    function: Option<Bound<'_, PyAny>>,
-) -> PyResult<PyErr> {
-    static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let make = MAKE.import(py, "exoskel.outcome", "result_not_sent")?;
-    Ok(PyErr::from_value(make.call1((error.value(py), function))?))
-}
-
-/// Who reads the results of a segment: the manager those of the last one, else slots.
-fn destination(
-    programs: &HashMap<u32, LoadedProgram>,
-    key: ItemKey,
-    segment: usize,
-) -> Destination {
-    let program = programs.get(&key.stream);
-    if program.is_some_and(|program| segment + 1 < program.segments.len()) {
-        Destination::Slots
-    } else {
-        Destination::Manager
-    }
-}
-
-fn call_with_arguments<'py>(
-    function: &Bound<'py, PyAny>,
-    value: &Bound<'py, PyAny>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let (positional, keywords): (Bound<'py, PyTuple>, Bound<'py, PyDict>) = value.extract()?;
-    function.call(positional, Some(&keywords))
 }
 
 /// Why the loop has to end.

@@ -1,16 +1,19 @@
-//! Streams as Python sees them: an iterator for `map`, a queue of numbered outcomes for `submit`.
+//! Streams as Python sees them: an iterator for `map`, and in `calls` a queue of numbered outcomes for `submit`.
 
-use std::collections::{BTreeMap, VecDeque};
+mod calls;
+
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use exoskel_journal::ItemNumbers;
 use exoskel_net::fork::{OwnProcess, Owned};
 use exoskel_net::manager::StreamHandle;
-use exoskel_net::payload::{BatchBuilder, Format, Record};
-use exoskel_net::result_queue::{Contents, Outcomes, StreamEnd, Taken};
-use pyo3::exceptions::{PyException, PyStopIteration, PyValueError};
+use exoskel_net::payload::{BatchBuilder, Format, Record, RecordReader};
+use exoskel_net::result_queue::{Contents, Origin, Outcomes, Taken};
+use pyo3::exceptions::{PyException, PyStopIteration, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -23,7 +26,10 @@ use crate::fork;
 use crate::item_note::{Subject, with_note};
 use crate::manager::NoticePrinter;
 use crate::pickle::{Destination, Encoder, decode, read_fast};
+use crate::run::{self, JournalledRun, early_record};
 use crate::turn::TurnTaking;
+
+pub(crate) use calls::SubmitStream;
 
 /// How long a wait lasts before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -54,10 +60,14 @@ struct Map {
     /// It was closed, perhaps while a thread is inside.
     is_closed: AtomicBool,
     state: TurnTaking<MapState>,
+    /// What shows how far the stream is, told when outcomes arrive and at the end.
+    display: Mutex<Option<Py<PyAny>>>,
 }
 
 struct MapState {
     input: Option<Py<PyAny>>,
+    /// Each item has one outcome.
+    keeps_number: bool,
     feeder: Feeder,
     current: Option<Walk>,
     delivered: u64,
@@ -67,6 +77,8 @@ struct MapState {
     unsent: BTreeMap<u64, PyErr>,
     /// What ended the input; it is raised behind the outcomes of all items before it.
     input_error: Option<PyErr>,
+    /// The run that takes the outcomes, if one does. It says which item each of the stream is, and whose turn it is.
+    run: Option<Py<JournalledRun>>,
     /// The manager, which must not end with its user's last reference while somebody still iterates.
     manager: Option<Py<PyAny>>,
     over: bool,
@@ -107,6 +119,8 @@ struct Walk {
     first: u64,
     count: u32,
     next: u32,
+    /// Which item each of the stream is, where it isn't the same number.
+    numbers: Option<Arc<ItemNumbers>>,
     contents: Contents,
     /// Memory that the outcomes so far no longer need.
     spent: Vec<Vec<u8>>,
@@ -115,20 +129,25 @@ struct Walk {
 /// One outcome.
 enum StreamOutcome<'py> {
     Value(Bound<'py, PyAny>),
+    /// A value as it came, which has its turn later.
+    Early(Vec<u8>),
     Exception(PyErr),
 }
 
 impl MapStream {
+    /// Of an input each of whose items has one outcome, or not.
     pub(crate) fn new(
         stream: StreamHandle,
         notices: Arc<NoticePrinter>,
-        input: Py<PyAny>,
+        (input, keeps_number): (Py<PyAny>, bool),
         outcomes: OutcomeForm,
+        run: Option<Py<JournalledRun>>,
         manager: Py<PyAny>,
         item_bytes_max: u64,
     ) -> PyResult<Self> {
         let state = MapState {
             input: Some(input),
+            keeps_number,
             feeder: Feeder::new(item_bytes_max, Encoder::default()),
             current: None,
             delivered: 0,
@@ -136,6 +155,7 @@ impl MapStream {
             outcomes,
             unsent: BTreeMap::new(),
             input_error: None,
+            run,
             manager: Some(manager),
             over: false,
         };
@@ -145,6 +165,7 @@ impl MapStream {
             notices,
             is_closed: AtomicBool::new(false),
             state: TurnTaking::new(state),
+            display: Mutex::new(None),
         })?))
     }
 }
@@ -159,7 +180,10 @@ impl Map {
         let admissible = self.stream.results.admissible();
         let start = Instant::now();
         let mut pulled = 0;
-        while state.feeder.admitted() < admissible && pulled < PULL_ITEMS_MAX {
+        while state.feeder.admitted() < admissible
+            && pulled < PULL_ITEMS_MAX
+            && state.may_run_ahead()
+        {
             // The iterable may be a generator of any length of life, so the state isn't borrowed by it meanwhile.
             let item = next_item(input);
             fork::check(py, self.process)?;
@@ -180,7 +204,7 @@ impl Map {
             if let Err(error) = pushed {
                 let index = state.feeder.admitted();
                 let about = Subject::Item(item).describe(py)?;
-                let error = with_note(py, error, Some(index), &about)?;
+                let error = with_note(py, error, Some(state.item_of(index)), &about)?;
                 if !state.outcomes.return_errors || !error.is_instance_of::<PyException>(py) {
                     self.end_input(py, state, error)?;
                     break;
@@ -233,8 +257,12 @@ impl Map {
         outcome: StreamOutcome<'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
         state.delivered += 1;
+        if state.run.is_some() {
+            return self.hand_to_run(py, state, index, outcome);
+        }
         let value = match outcome {
             StreamOutcome::Value(value) => value,
+            StreamOutcome::Early(record) => PyBytes::new(py, &record).into_any(),
             StreamOutcome::Exception(error) if state.outcomes.return_errors => {
                 let error = state.unsent.remove(&index).unwrap_or(error);
                 error.into_value(py).into_bound(py).into_any()
@@ -250,6 +278,45 @@ impl Map {
         Ok(value)
     }
 
+    /// An outcome as [`JournalledRun`] takes it: the item's index, which kind it is, and what it is.
+    fn hand_to_run<'py>(
+        &self,
+        py: Python<'py>,
+        state: &mut MapState,
+        index: u64,
+        outcome: StreamOutcome<'py>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let item = state.item_of(index);
+        let handed = match outcome {
+            StreamOutcome::Value(value) => (item, run::NOW, value),
+            StreamOutcome::Early(record) => {
+                (item, run::EARLY, PyBytes::new(py, &record).into_any())
+            }
+            StreamOutcome::Exception(error) => {
+                let error = state.unsent.remove(&index).unwrap_or(error);
+                if !state.outcomes.return_errors {
+                    self.finish(state);
+                    return Err(error);
+                }
+                (
+                    item,
+                    run::SKIPPED,
+                    error.into_value(py).into_bound(py).into_any(),
+                )
+            }
+        };
+        Ok(handed.into_pyobject(py)?.into_any())
+    }
+
+    /// Whether all outcomes have been handed out.
+    fn has_all(&self, state: &MapState) -> bool {
+        if state.keeps_number {
+            state.input.is_none() && state.delivered == state.feeder.admitted()
+        } else {
+            self.stream.results.total() == Some(state.delivered)
+        }
+    }
+
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let mut state = self.state.enter(py)?;
         loop {
@@ -257,8 +324,9 @@ impl Map {
                 self.finish(&mut state);
                 return Err(PyStopIteration::new_err(()));
             }
+            let turn = state.run.as_ref().map(|run| run.get().next());
             if let Some(walk) = &mut state.current {
-                if let Some(outcome) = walk.next(py)? {
+                if let Some(outcome) = walk.next_for(py, turn)? {
                     let index = walk.first + u64::from(walk.next) - 1;
                     let ended = walk.is_over();
                     if ended {
@@ -270,7 +338,7 @@ impl Map {
                 }
                 state.current = None;
             }
-            if state.over || (state.input.is_none() && state.delivered == state.feeder.admitted()) {
+            if state.over || self.has_all(&state) {
                 let error = state.input_error.take();
                 self.finish(&mut state);
                 return Err(error.unwrap_or_else(|| PyStopIteration::new_err(())));
@@ -288,15 +356,21 @@ impl Map {
             };
             let taken = match taken {
                 Taken::Nothing => {
-                    let admitted = state.input.is_some().then(|| state.feeder.admitted());
+                    let pulls = state.input.is_some() && state.may_run_ahead();
+                    let admitted = pulls.then(|| state.feeder.admitted());
                     py.detach(|| self.stream.results.wait(PATIENCE, admitted))
                 }
                 taken => taken,
             };
+            let pauses = matches!(taken, Taken::Nothing)
+                && state.run.as_ref().is_some_and(|run| run.get().has_group());
             // Whoever is interrupted may come back for what is there.
             let ended = match taken {
                 Taken::Outcomes(outcomes) => {
-                    state.current = Some(Walk::new(outcomes, ResultParts::Items));
+                    let run = state.run.as_ref();
+                    let numbers = run.map(|run| run.get().numbers().clone());
+                    let walk = Walk::new(outcomes, ResultParts::Items, numbers);
+                    state.current = Some(walk);
                     None
                 }
                 Taken::Nothing => None,
@@ -305,6 +379,15 @@ impl Map {
             py.check_signals()?;
             // What an item printed came before its result, and is to be seen before it.
             self.notices.present(py)?;
+            let display = lock(&self.display)
+                .as_ref()
+                .map(|shown| shown.clone_ref(py));
+            if let Some(display) = display {
+                display.call_method1(py, "update", (state.delivered,))?;
+            }
+            if pauses {
+                return Ok((0, run::PAUSE, py.None()).into_pyobject(py)?.into_any());
+            }
             match ended {
                 None => {}
                 Some(_) if self.is_closed.load(Ordering::Relaxed) => {}
@@ -318,6 +401,39 @@ impl Map {
     }
 }
 
+impl Map {
+    /// Nothing more is to be shown.
+    fn end_display(&self, py: Python<'_>, is_complete: bool) -> PyResult<()> {
+        let display = lock(&self.display).take();
+        if let Some(display) = display {
+            display.call_method1(py, "end", (is_complete,))?;
+        }
+        Ok(())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl MapState {
+    /// Which item the stream's is.
+    fn item_of(&self, index: u64) -> u64 {
+        match &self.run {
+            Some(run) => run.get().numbers().index_of(index),
+            None => index,
+        }
+    }
+
+    /// Whether the next item is not too far after the one whose turn it is.
+    fn may_run_ahead(&self) -> bool {
+        match &self.run {
+            Some(run) => run.get().may_run(self.item_of(self.feeder.admitted())),
+            None => true,
+        }
+    }
+}
+
 #[pymethods]
 impl MapStream {
     fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -325,19 +441,32 @@ impl MapStream {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        fork::own(py, &self.0)?.next(py)
+        let own = fork::own(py, &self.0)?;
+        own.next(py).or_else(|error| {
+            let is_complete = error.is_instance_of::<PyStopIteration>(py);
+            own.end_display(py, is_complete && !own.is_closed.load(Ordering::Relaxed))?;
+            Err(error)
+        })
+    }
+
+    /// Has an object shown how far the stream is: its `update` gets the number of outcomes, its `end` whether there are all.
+    fn show(&self, py: Python<'_>, display: Py<PyAny>) -> PyResult<()> {
+        *lock(&fork::own(py, &self.0)?.display) = Some(display);
+        Ok(())
     }
 
     /// Ends the stream: its items are forgotten, and threads that wait for its results are told that there are no more. A forked child
     /// may close its copy, to which nothing happens.
-    fn close(&self) {
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
         if let Some(own) = self.0.get() {
             own.is_closed.store(true, Ordering::Relaxed);
             match own.state.try_enter() {
                 Some(mut state) => own.finish(&mut state),
                 None => own.stream.close(),
             }
+            own.end_display(py, false)?;
         }
+        Ok(())
     }
 
     /// How many items were handed over and how many outcomes were taken, so far.
@@ -417,7 +546,7 @@ impl Feeder {
 }
 
 impl Walk {
-    fn new(outcomes: Outcomes, parts: ResultParts) -> Self {
+    fn new(outcomes: Outcomes, parts: ResultParts, numbers: Option<Arc<ItemNumbers>>) -> Self {
         let Outcomes {
             first,
             count,
@@ -428,8 +557,18 @@ impl Walk {
             first,
             count,
             next: 0,
+            numbers,
             contents,
             spent: Vec::new(),
+        }
+    }
+
+    /// The item of the outcome that comes next.
+    fn item(&self) -> u64 {
+        let index = self.first + u64::from(self.next);
+        match &self.numbers {
+            Some(numbers) => numbers.index_of(index),
+            None => index,
         }
     }
 
@@ -447,7 +586,7 @@ impl Walk {
         while !self.is_over() {
             let index = self.first + u64::from(self.next);
             match self.next(py) {
-                Ok(None) => {}
+                Ok(None | Some(StreamOutcome::Early(_))) => {}
                 Ok(Some(StreamOutcome::Value(value))) => append(index, true, value)?,
                 Ok(Some(StreamOutcome::Exception(error))) => {
                     append(index, false, error.into_value(py).into_bound(py).into_any())?;
@@ -462,12 +601,37 @@ impl Walk {
         Ok(())
     }
 
+    /// The next outcome; as it came, if it is a value and has its turn later.
+    fn next_for<'py>(
+        &mut self,
+        py: Python<'py>,
+        turn: Option<u64>,
+    ) -> PyResult<Option<StreamOutcome<'py>>> {
+        let item = self.item();
+        let Contents::Records(reader, origin) = &mut self.contents else {
+            return self.next(py);
+        };
+        if turn.is_none_or(|turn| turn == item) || self.next >= self.count {
+            return self.next(py);
+        }
+        self.next += 1;
+        let sender = Sender {
+            worker: &origin.worker,
+            item: Some(item),
+        };
+        let record = next_record(py, reader, origin)?;
+        if record.exception || !origin.allows(record.format) {
+            return outcome_of(py, record, origin, &sender, None, &mut self.spent).map(Some);
+        }
+        Ok(Some(StreamOutcome::Early(early_record(origin, record))))
+    }
+
     /// The next outcome, or none when all have been handed out.
     fn next<'py>(&mut self, py: Python<'py>) -> PyResult<Option<StreamOutcome<'py>>> {
         if self.is_over() {
             return Ok(None);
         }
-        let item = (self.parts == ResultParts::Items).then(|| self.first + u64::from(self.next));
+        let item = (self.parts == ResultParts::Items).then(|| self.item());
         self.next += 1;
         let (reader, origin, attempts) = match &mut self.contents {
             Contents::Records(reader, origin) => (reader, origin, None),
@@ -486,6 +650,18 @@ impl Walk {
             Contents::WorkersLost { count, last_end } => {
                 let error = workers_lost(py, item, *count, last_end.as_deref())?;
                 return Ok(Some(StreamOutcome::Exception(error)));
+            }
+            Contents::TooManyParts { maximum } => {
+                let text = format!(
+                    "got more than {maximum} parts of all items at a time (submitted_max), expected fewer: split items into larger parts"
+                );
+                let error = raise(py, ExceptionKind::SizeLimit, text);
+                let error = with_note(py, error, item, "")?;
+                return Ok(Some(StreamOutcome::Exception(error)));
+            }
+            Contents::NothingToReduce => {
+                let text = "got no items to reduce and no initial value, expected one of them";
+                return Ok(Some(StreamOutcome::Exception(PyTypeError::new_err(text))));
             }
             Contents::TooLarge { bytes, maximum } => {
                 let text = format!(
@@ -511,33 +687,68 @@ impl Walk {
             worker: &origin.worker,
             item,
         };
-        let record = reader.next_record();
-        let record = record.map_err(|error| {
-            raise(
-                py,
-                ExceptionKind::Exoskel,
-                format!("worker {}: {error}", origin.worker),
-            )
-        })?;
-        let record = record.unwrap_or_default();
-        if !origin.allows(record.format) {
-            // The router has thrown such a record away; here is where it would do harm.
-            return Ok(Some(StreamOutcome::Exception(pickle_refused(py, &sender))));
-        }
-        let outcome = if record.exception {
-            let error = remote_exception(py, &record, &sender)?;
-            if let Some(attempts) = attempts {
-                note_attempts(py, &error, attempts)?;
-            }
-            StreamOutcome::Exception(error)
-        } else {
-            match decode(py, record, &sender.to_string(), true, &mut self.spent) {
-                Ok(value) => StreamOutcome::Value(value),
-                Err(error) => StreamOutcome::Exception(with_note(py, error, item, "")?),
-            }
-        };
-        Ok(Some(outcome))
+        let record = next_record(py, reader, origin)?;
+        outcome_of(py, record, origin, &sender, attempts, &mut self.spent).map(Some)
     }
+}
+
+fn next_record(py: Python<'_>, reader: &mut RecordReader, origin: &Origin) -> PyResult<Record> {
+    let record = reader.next_record().map_err(|error| {
+        raise(
+            py,
+            ExceptionKind::Exoskel,
+            format!("worker {}: {error}", origin.worker),
+        )
+    })?;
+    Ok(record.unwrap_or_default())
+}
+
+/// What a record says.
+fn outcome_of<'py>(
+    py: Python<'py>,
+    record: Record,
+    origin: &Origin,
+    sender: &Sender<'_>,
+    attempts: Option<u32>,
+    spent: &mut Vec<Vec<u8>>,
+) -> PyResult<StreamOutcome<'py>> {
+    if !origin.allows(record.format) {
+        // The router has thrown such a record away; here is where it would do harm.
+        return Ok(StreamOutcome::Exception(pickle_refused(py, sender)));
+    }
+    if record.exception {
+        let error = remote_exception(py, &record, sender)?;
+        if let Some(attempts) = attempts {
+            note_attempts(py, &error, attempts)?;
+        }
+        return Ok(StreamOutcome::Exception(error));
+    }
+    match decode(py, record, &sender.to_string(), true, spent) {
+        Ok(value) => Ok(StreamOutcome::Value(value)),
+        Err(error) => {
+            let error = with_note(py, error, sender.item, "")?;
+            Ok(StreamOutcome::Exception(error))
+        }
+    }
+}
+
+/// The value of a record that was kept until its turn.
+pub(crate) fn value_of<'py>(
+    py: Python<'py>,
+    record: Record,
+    origin: &Origin,
+    item: u64,
+) -> PyResult<Result<Bound<'py, PyAny>, PyErr>> {
+    let sender = Sender {
+        worker: &origin.worker,
+        item: Some(item),
+    };
+    let outcome = outcome_of(py, record, origin, &sender, None, &mut Vec::new())?;
+    Ok(match outcome {
+        StreamOutcome::Value(value) => Ok(value),
+        StreamOutcome::Early(record) => Ok(PyBytes::new(py, &record).into_any()),
+        StreamOutcome::Exception(error) => Err(error),
+    })
 }
 
 /// Who sent what: for errors.
@@ -620,183 +831,4 @@ fn workers_lost(
     static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let make = MAKE.import(py, "exoskel.outcome", "workers_lost")?;
     Ok(PyErr::from_value(make.call1((item, count, last_end))?))
-}
-
-/// A stream without end, whose items are numbered and whose outcomes come as they complete.
-#[pyclass(frozen)]
-pub(crate) struct SubmitStream(Owned<Submit>);
-
-struct Submit {
-    stream: StreamHandle,
-    notices: Arc<NoticePrinter>,
-    feeder: Mutex<Feeder>,
-    /// Outcomes that were taken and not handed out yet.
-    taken: Mutex<VecDeque<Walk>>,
-    /// Items handed over, and how many of them were taken back.
-    submitted: AtomicU64,
-    cancelled: AtomicU64,
-}
-
-impl Submit {
-    /// How many items will have had outcomes.
-    fn expected(&self) -> u64 {
-        let submitted = self.submitted.load(Ordering::Acquire);
-        submitted.saturating_sub(self.cancelled.load(Ordering::Acquire))
-    }
-
-    fn walks(&self) -> MutexGuard<'_, VecDeque<Walk>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Appends outcomes that were taken to a queue of Python's, as triples of number, whether it is a value, and the value or
-    /// exception. Each is there before an exception can get in its way.
-    fn hand_out(&self, py: Python<'_>, arrived: &Bound<'_, PyAny>) -> PyResult<()> {
-        loop {
-            let Some(mut walk) = self.walks().pop_front() else {
-                return Ok(());
-            };
-            let handed_out = walk.append_to(py, arrived);
-            if walk.is_over() {
-                self.stream.taken(walk.first, walk.count);
-                self.stream.recycle(&mut walk.spent);
-            } else {
-                self.walks().push_front(walk);
-            }
-            handed_out?;
-        }
-    }
-}
-
-impl SubmitStream {
-    pub(crate) fn new(
-        stream: StreamHandle,
-        notices: Arc<NoticePrinter>,
-        item_bytes_max: u64,
-    ) -> PyResult<Self> {
-        Ok(Self(Owned::new(Submit {
-            stream,
-            notices,
-            feeder: Mutex::new(Feeder::new(item_bytes_max, Encoder::of_calls())),
-            taken: Mutex::default(),
-            submitted: AtomicU64::new(0),
-            cancelled: AtomicU64::new(0),
-        })?))
-    }
-}
-
-#[pymethods]
-impl SubmitStream {
-    /// Hands one item over and says its number. Never waits.
-    fn submit(&self, py: Python<'_>, item: &Bound<'_, PyAny>) -> PyResult<u64> {
-        let own = fork::own(py, &self.0)?;
-        let feeder = own.feeder.try_lock();
-        let mut feeder =
-            feeder.map_err(|_| PyValueError::new_err("this stream is used by another thread"))?;
-        feeder.push(&own.stream, item)?;
-        // What an item is made of may fork as well.
-        fork::own(py, &self.0)?;
-        feeder.leave(&own.stream);
-        own.submitted.store(feeder.sent, Ordering::Release);
-        Ok(feeder.sent - 1)
-    }
-
-    /// Takes an item back that no worker has begun.
-    fn cancel(&self, py: Python<'_>, index: u64) -> PyResult<bool> {
-        let own = fork::own(py, &self.0)?;
-        let is_cancelled = py.detach(|| own.stream.cancel(index));
-        own.cancelled
-            .fetch_add(u64::from(is_cancelled), Ordering::AcqRel);
-        Ok(is_cancelled)
-    }
-
-    /// Takes all items back that no worker has begun, and says which they are.
-    fn cancel_waiting(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
-        let own = fork::own(py, &self.0)?;
-        let cancelled = py.detach(|| own.stream.cancel_waiting());
-        own.cancelled
-            .fetch_add(cancelled.len() as u64, Ordering::AcqRel);
-        Ok(cancelled)
-    }
-
-    /// Whether no worker has an item, and it has no outcome.
-    fn is_waiting(&self, py: Python<'_>, index: u64) -> PyResult<bool> {
-        let own = fork::own(py, &self.0)?;
-        Ok(py.detach(|| own.stream.is_waiting(index)))
-    }
-
-    /// The outcome of an item is wanted no more: it goes when it is there. A forked child wants nothing.
-    fn forget(&self, index: u64) {
-        if let Some(own) = self.0.get() {
-            own.stream.forget(index);
-        }
-    }
-
-    /// How many items have no outcome yet.
-    fn pending(&self) -> u64 {
-        let pending = |own: &Submit| own.expected().saturating_sub(own.stream.results.arrived());
-        self.0.get().map_or(0, pending)
-    }
-
-    /// Appends the outcomes that are there to the queue `arrived`, as triples of number, whether it is a value, and the value or
-    /// exception; waits up to `timeout` seconds for the first (in slices, so that Ctrl-C is seen), or, if `to_the_end`, until there
-    /// is nothing to wait for. `wake` from another thread ends the wait. What has been appended stays when an exception is raised.
-    fn collect(
-        &self,
-        py: Python<'_>,
-        timeout: f64,
-        to_the_end: bool,
-        arrived: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        let own = fork::own(py, &self.0)?;
-        let patience = Duration::try_from_secs_f64(timeout.clamp(0.0, PATIENCE.as_secs_f64()))
-            .unwrap_or(PATIENCE);
-        let results = &own.stream.results;
-        let mut taken = results.take();
-        if matches!(taken, Taken::Nothing) && !patience.is_zero() && own.walks().is_empty() {
-            taken = py.detach(|| match to_the_end {
-                true => results.wait_for_all(patience, own.expected()),
-                false => results.wait(patience, None),
-            });
-        }
-        let mut ended = None;
-        loop {
-            match taken {
-                Taken::Outcomes(outcomes) => {
-                    let walk = Walk::new(outcomes, ResultParts::Calls);
-                    own.walks().push_back(walk);
-                }
-                Taken::Nothing => break,
-                Taken::Ended(end) => {
-                    ended = Some(end);
-                    break;
-                }
-            }
-            taken = results.take();
-        }
-        let is_any = !own.walks().is_empty();
-        own.hand_out(py, arrived)?;
-        py.check_signals()?;
-        own.notices.present(py)?;
-        match ended {
-            Some(end @ StreamEnd::Closed) if !is_any => {
-                at_exit::leave(py, &end)?;
-                let text = "the slots were ended before this call had an outcome; ask for results before terminate, and before the end of a Pool's block";
-                Err(raise(py, ExceptionKind::NoWorker, text))
-            }
-            Some(end) if !is_any => Err(error::stream_end(py, &end)),
-            _ => Ok(()),
-        }
-    }
-
-    /// Ends the waits of other threads in `collect`.
-    fn wake(&self, py: Python<'_>) -> PyResult<()> {
-        fork::own(py, &self.0)?.stream.results.notify();
-        Ok(())
-    }
-
-    /// Ends the stream: its items are forgotten.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        fork::own(py, &self.0)?.stream.close();
-        Ok(())
-    }
 }

@@ -1,5 +1,5 @@
 //! A farm or a pipeline of thousands of slots by grain and latency, as comma-separated values: `large_farm PROGRAM SERIAL_NANOS SLOTS ITEMS
-//! FRAME_NANOS ITEM_NANOS FRAME_TIME_MICROS GRAIN_MICROS,... LATENCY_MICROS,...`. A program is its stages, `f` in a farm and `s` serial: `f`, `fs`, `fsf`.
+//! FRAME_NANOS ITEM_NANOS FRAME_TIME_MICROS GRAIN_MICROS,... LATENCY_MICROS,... [exponential] [tickets=NUMBER]`. A program is its stages, `f` in a farm and `s` serial: `f`, `fs`, `fsf`.
 //! The two costs are what a frame and an item take of the manager's time.
 
 #![expect(
@@ -12,10 +12,20 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use exoskel_flow::{FunctionId, Skeleton};
-use exoskel_sim::LargeFarm;
+use exoskel_sim::{LargeFarm, Spread};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (arguments, tickets) = match arguments.split_last() {
+        Some((last, others)) if last.starts_with("tickets=") => {
+            (others, Some(last["tickets=".len()..].parse()?))
+        }
+        _ => (&arguments[..], None),
+    };
+    let (arguments, spread) = match arguments.split_last() {
+        Some((last, others)) if last == "exponential" => (others, Spread::Exponential),
+        _ => (arguments, Spread::Even),
+    };
     let [
         program,
         serial,
@@ -26,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         frame_time,
         grains,
         latencies,
-    ] = &arguments[..]
+    ] = arguments
     else {
         return Err("expected nine arguments; the source says which".into());
     };
@@ -34,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         text.split(',').map(str::parse).collect()
     };
     println!(
-        "program,serial_ns,slots,items,frame_cost_ns,item_cost_ns,frame_time_us,grain_us,latency_us,speed_up,manager_load,frames,recalled,makespan_s,steps,digest,run_s"
+        "program,serial_ns,slots,items,frame_cost_ns,item_cost_ns,frame_time_us,grain_us,latency_us,speed_up,manager_load,frames,recalled,makespan_s,steps,digest,run_s,of_bound,asked,in_vain"
     );
     for grain in list(grains)? {
         for latency in list(latencies)? {
@@ -46,6 +56,8 @@ fn main() -> Result<(), Box<dyn Error>> {
                 Duration::from_micros(latency),
             );
             farm.skeleton = pipeline(program)?;
+            farm.spread = spread;
+            farm.config.tickets_max = tickets.unwrap_or(farm.config.tickets_max);
             farm.serial = Duration::from_nanos(serial.parse()?);
             farm.frame_cost = Duration::from_nanos(frame_nanos.parse()?);
             farm.item_cost = Duration::from_nanos(item_nanos.parse()?);
@@ -53,7 +65,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let begun = Instant::now();
             let report = farm.run()?;
             println!(
-                "{program},{serial},{slots},{items},{frame_nanos},{item_nanos},{frame_time},{grain},{latency},{:.1},{:.4},{},{},{:.3},{},{:016x},{:.1}",
+                "{program},{serial},{slots},{items},{frame_nanos},{item_nanos},{frame_time},{grain},{latency},{:.1},{:.4},{},{},{:.3},{},{:016x},{:.1},{:.3},{},{:.4}",
                 report.speed_up(),
                 report.load(),
                 report.frames,
@@ -61,7 +73,10 @@ fn main() -> Result<(), Box<dyn Error>> {
                 report.makespan.as_secs_f64(),
                 report.steps,
                 report.digest,
-                begun.elapsed().as_secs_f64()
+                begun.elapsed().as_secs_f64(),
+                report.of_bound(),
+                report.asked,
+                report.in_vain(farm.items),
             );
         }
     }

@@ -3,17 +3,23 @@
 //! Sessions and payloads are left out: what they cost the manager is a parameter, to be measured where they are real. What is
 //! asked is where one manager is at its end.
 
-use std::collections::VecDeque;
+mod slot;
+
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use exoskel_flow::{
-    Action, FrameId, FunctionId, Index, Lease, Program, Results, Scheduler, SchedulerConfig,
-    Segment, Skeleton, SlotId, StreamId, StreamOptions,
+    Action, FrameId, FunctionId, Index, Program, Results, Scheduler, SchedulerConfig, Skeleton,
+    SlotId, StreamId, StreamOptions,
 };
 
+use self::slot::{FarmFrame, FarmSlot};
 use crate::agenda::Agenda;
 use crate::violation::Violation;
 use exoskel_determinism::{RunDigest, SplitMix64};
+
+/// How many times as long an item takes where it is slow.
+const STRAGGLER_TIMES: u32 = 50;
 
 /// Bytes of a token and of a result.
 const ITEM_BYTES: u64 = 100;
@@ -32,10 +38,14 @@ pub struct LargeFarm {
     pub skeleton: Skeleton,
     /// Items, each one instruction for each segment of the program.
     pub items: u64,
-    /// The mean time of an item in a function inside a farm; each takes evenly between half and one and a half of it.
+    /// The mean time of an item in a function inside a farm.
     pub grain: Duration,
-    /// What each item takes in a serial function.
+    /// The mean time of an item in a serial function.
     pub serial: Duration,
+    /// How the times of items differ.
+    pub spread: Spread,
+    /// One of so many items takes 50 times as long at the first slot that begins it, and not elsewhere; 0: none does.
+    pub straggler_one_in: u64,
     /// From the manager to a slot, and back.
     pub latency: Duration,
     /// So many of the slots are elsewhere, and so far away.
@@ -46,6 +56,15 @@ pub struct LargeFarm {
     pub item_cost: Duration,
     /// The scheduler's settings.
     pub config: SchedulerConfig,
+}
+
+/// How the times of items differ in the same function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// Evenly between half and one and a half of the mean in a farm, not at all in serial functions.
+    Even,
+    /// Exponentially, in all functions.
+    Exponential,
 }
 
 /// What came out.
@@ -61,6 +80,14 @@ pub struct LargeFarmReport {
     pub frames: u64,
     /// Items given back.
     pub recalled: u64,
+    /// Items that slots were asked for.
+    pub asked: u64,
+    /// Those of them that had begun.
+    pub asked_in_vain: u64,
+    /// The time that no manager can do with less: that of the slots together, or of the slowest serial function.
+    pub bound: Duration,
+    /// Items that ran at a second slot since they ran for too long.
+    pub second_copies: u64,
     /// Times that a slot gave a serial function back before its frame's end.
     pub released: u64,
     /// How many events there were.
@@ -75,42 +102,20 @@ impl LargeFarmReport {
         self.work.as_secs_f64() / self.makespan.as_secs_f64()
     }
 
+    /// How near the makespan is to what bounds it.
+    pub fn of_bound(&self) -> f64 {
+        self.bound.as_secs_f64() / self.makespan.as_secs_f64()
+    }
+
+    /// Items asked back in vain, for each of so many items.
+    pub fn in_vain(&self, items: u64) -> f64 {
+        self.asked_in_vain as f64 / items as f64
+    }
+
     /// The share of the time in which the manager was busy.
     pub fn load(&self) -> f64 {
         self.managing.as_secs_f64() / self.makespan.as_secs_f64()
     }
-}
-
-#[derive(Clone, Copy, Debug)]
-struct FarmFrame {
-    id: FrameId,
-    segment: u16,
-    lease: Lease,
-    first: Index,
-    count: u32,
-}
-
-/// How far a slot is in its frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FarmPart {
-    /// What is left of the frame runs as a whole.
-    Whole,
-    /// All items pass the serial function, which another slot has then ([`Lease::PassedOn`]).
-    Passing,
-    /// This item, counted from the frame's first, is in the serial function ([`Lease::Kept`]).
-    Serial(u32),
-    /// It is in those after it.
-    Rest(u32),
-}
-
-#[derive(Clone, Copy, Debug)]
-struct FarmRunning {
-    frame: FarmFrame,
-    part: FarmPart,
-    /// Time spent that no answer has said yet.
-    busy: Duration,
-    /// The serial function goes back as soon as the running item has passed it.
-    is_awaited: bool,
 }
 
 #[derive(Debug)]
@@ -119,22 +124,18 @@ enum Event {
     Work(u32, FarmFrame),
     /// A slot is asked for items of a frame.
     Recall(u32, FrameId, u32),
-    /// A slot has finished its frame, or a part of it.
-    Done(u32),
+    /// A slot has done a part of its frame.
+    Done(u32, u64),
+    /// Nobody needs an item any more.
+    Interrupt(u32, FrameId, Index),
     /// A slot gives a serial function back, with the time spent in it.
     Released(u32, FrameId, Duration),
-    /// Results come to the manager, with the time spent on them.
-    Results(u32, FarmFrame, Duration),
+    /// Results come to the manager: those of the frame as it is here, with the segment reached and the time spent on them.
+    Results(u32, FarmFrame, u16, Duration),
     /// Items given back come to the manager.
     Recalled(u32, FarmFrame),
     /// The scheduler wants to know the time.
     Wake,
-}
-
-#[derive(Debug, Default)]
-struct FarmSlot {
-    queue: VecDeque<FarmFrame>,
-    running: Option<FarmRunning>,
 }
 
 struct FarmRun<'a> {
@@ -143,6 +144,8 @@ struct FarmRun<'a> {
     scheduler: Scheduler,
     stream: StreamId,
     processes: Vec<FarmSlot>,
+    /// By segment, the time spent in it if it is serial.
+    serial_work: Vec<Duration>,
     agenda: Agenda<Event>,
     now: Duration,
     /// When the manager has done what it has begun.
@@ -150,6 +153,8 @@ struct FarmRun<'a> {
     wake: Option<Duration>,
     admitted: u64,
     outcomes: u64,
+    /// Slow items that have begun, and where.
+    stragglers: BTreeMap<Index, u32>,
     /// A bit for each item that has its outcome.
     finished: Vec<u64>,
     digest: RunDigest,
@@ -166,6 +171,8 @@ impl LargeFarm {
             items,
             grain,
             serial: Duration::ZERO,
+            spread: Spread::Even,
+            straggler_one_in: 0,
             latency,
             elsewhere: (0, latency),
             frame_cost: Duration::ZERO,
@@ -208,11 +215,13 @@ impl LargeFarm {
                 .add_slot(SlotId(slot), Duration::ZERO)
                 .map_err(|error| refuse(error.to_string()))?;
         }
+        let segments = program.segments().len() as u16;
         let mut run = FarmRun {
             farm: self,
             program,
             scheduler,
             stream,
+            serial_work: vec![Duration::ZERO; usize::from(segments)],
             processes: (0..self.slots).map(|_| FarmSlot::default()).collect(),
             agenda: Agenda::new(),
             now: Duration::ZERO,
@@ -220,6 +229,7 @@ impl LargeFarm {
             wake: None,
             admitted: 0,
             outcomes: 0,
+            stragglers: BTreeMap::new(),
             finished: vec![0; (self.items as usize).div_ceil(64)],
             digest: RunDigest::default(),
             report: LargeFarmReport::default(),
@@ -229,19 +239,34 @@ impl LargeFarm {
             run.step()?;
         }
         run.report.makespan = run.free;
+        for slot in 0..self.slots {
+            let did = run.scheduler.slot_statistics(SlotId(slot));
+            let did = did.unwrap_or_default();
+            run.report.asked += did.asked;
+            run.report.asked_in_vain += did.asked_in_vain;
+            run.report.second_copies += did.stragglers;
+        }
+        let slowest = run.serial_work.iter().copied().max();
+        run.report.bound = (run.report.work / self.slots.max(1)).max(slowest.unwrap_or_default());
         run.report.digest = run.digest.value();
         Ok(run.report)
     }
 
-    /// What an item takes in these functions of a farm.
-    fn time(&self, index: Index, functions: &[FunctionId]) -> Duration {
-        let time = |function: &FunctionId| {
-            let place = index.wrapping_mul(0xD134_2543_DE82_EF95)
-                ^ u64::from(function.0).wrapping_mul(0xA24B_AED4_963E_E407);
-            let mut random = SplitMix64::new(self.seed ^ place);
-            random.between(self.grain / 2, self.grain + self.grain / 2)
-        };
-        functions.iter().map(time).sum()
+    /// What an item takes in this function.
+    fn time(&self, index: Index, function: FunctionId, is_serial: bool) -> Duration {
+        let place = index.wrapping_mul(0xD134_2543_DE82_EF95)
+            ^ u64::from(function.0).wrapping_mul(0xA24B_AED4_963E_E407);
+        let mut random = SplitMix64::new(self.seed ^ place);
+        let mean = if is_serial { self.serial } else { self.grain };
+        match self.spread {
+            Spread::Even if is_serial => mean,
+            Spread::Even => random.between(mean / 2, mean + mean / 2),
+            Spread::Exponential => {
+                // More than 0 and at most 1.
+                let share = (random.below(1 << 32) + 1) as f64 / (1u64 << 32) as f64;
+                mean.mul_f64(-share.ln())
+            }
+        }
     }
 }
 
@@ -266,8 +291,12 @@ impl FarmRun<'_> {
                 self.give_back(slot, frame, count);
                 return Ok(());
             }
-            Event::Done(slot) => {
-                self.go_on(slot);
+            Event::Done(slot, turn) => {
+                self.done(slot, turn);
+                return Ok(());
+            }
+            Event::Interrupt(slot, frame, index) => {
+                self.interrupt(slot, frame, index);
                 return Ok(());
             }
             Event::Released(slot, frame, busy) => {
@@ -275,7 +304,9 @@ impl FarmRun<'_> {
                 self.report.released += 1;
                 self.scheduler.released(SlotId(slot), frame, busy, at);
             }
-            Event::Results(slot, frame, busy) => self.results(slot, frame, busy)?,
+            Event::Results(slot, frame, reached, busy) => {
+                self.results(slot, frame, reached, busy)?;
+            }
             Event::Recalled(slot, frame) => {
                 let at = self.works(self.farm.frame_cost / 2);
                 self.report.recalled += u64::from(frame.count);
@@ -297,12 +328,19 @@ impl FarmRun<'_> {
         begun
     }
 
-    fn results(&mut self, slot: u32, frame: FarmFrame, busy: Duration) -> Result<(), Violation> {
+    fn results(
+        &mut self,
+        slot: u32,
+        frame: FarmFrame,
+        reached: u16,
+        busy: Duration,
+    ) -> Result<(), Violation> {
         let cost = (self.farm.frame_cost + self.farm.item_cost * frame.count) / 2;
         let at = self.works(cost);
         let results = Results {
             frame: frame.id,
             first: frame.first,
+            reached,
             sizes: &vec![ITEM_BYTES; frame.count as usize],
             ended: &[],
             busy,
@@ -348,7 +386,8 @@ impl FarmRun<'_> {
                 Action::Dispatch {
                     slot,
                     frame,
-                    segment,
+                    from,
+                    to,
                     first,
                     count,
                     lease,
@@ -358,7 +397,8 @@ impl FarmRun<'_> {
                     self.report.frames += 1;
                     let frame = FarmFrame {
                         id: frame,
-                        segment,
+                        from,
+                        to,
                         lease,
                         first,
                         count,
@@ -370,6 +410,11 @@ impl FarmRun<'_> {
                     self.works(self.farm.frame_cost / 2);
                     let at = self.free + self.farm.latency_to(slot.0);
                     self.agenda.plan(at, Event::Recall(slot.0, frame, count));
+                }
+                Action::Interrupt { slot, frame, index } => {
+                    self.works(self.farm.frame_cost / 2);
+                    let at = self.free + self.farm.latency_to(slot.0);
+                    self.agenda.plan(at, Event::Interrupt(slot.0, frame, index));
                 }
                 Action::Grant { .. } | Action::Failed { .. } => {
                     return self.broken(format!("got {action:?}, expected none such"));
@@ -383,137 +428,6 @@ impl FarmRun<'_> {
             self.agenda.plan(wake.max(self.now), Event::Wake);
         }
         Ok(())
-    }
-
-    fn segment(&self, frame: &FarmFrame) -> &Segment {
-        &self.program.segments()[usize::from(frame.segment)]
-    }
-
-    fn start(&mut self, slot: u32) {
-        let process = &mut self.processes[slot as usize];
-        if process.running.is_some() {
-            return;
-        }
-        let Some(frame) = process.queue.pop_front() else {
-            return;
-        };
-        let part = match frame.lease {
-            Lease::PassedOn => FarmPart::Passing,
-            Lease::Kept if self.segment(&frame).has_rest() => FarmPart::Serial(0),
-            Lease::Kept | Lease::None => FarmPart::Whole,
-        };
-        let running = FarmRunning {
-            frame,
-            part,
-            busy: Duration::ZERO,
-            is_awaited: false,
-        };
-        self.enter(slot, running);
-    }
-
-    /// A slot begins a part of its frame.
-    fn enter(&mut self, slot: u32, mut running: FarmRunning) {
-        let FarmFrame {
-            first,
-            count,
-            lease,
-            ..
-        } = running.frame;
-        let segment = self.segment(&running.frame);
-        let rest = |index| self.farm.time(index, &segment.parallel);
-        let time: Duration = match running.part {
-            FarmPart::Passing => self.farm.serial * count,
-            FarmPart::Serial(_) => self.farm.serial,
-            FarmPart::Rest(place) => rest(first + u64::from(place)),
-            FarmPart::Whole => {
-                let serial = match lease {
-                    Lease::Kept => self.farm.serial * count,
-                    Lease::PassedOn | Lease::None => Duration::ZERO,
-                };
-                serial
-                    + (first..first + u64::from(count))
-                        .map(rest)
-                        .sum::<Duration>()
-            }
-        };
-        running.busy += time;
-        self.report.work += time;
-        self.processes[slot as usize].running = Some(running);
-        self.agenda.plan(self.now + time, Event::Done(slot));
-    }
-
-    /// A slot has done a part of its frame, or all of it.
-    fn go_on(&mut self, slot: u32) {
-        let Some(mut running) = self.processes[slot as usize].running.take() else {
-            return;
-        };
-        let frame = running.frame;
-        let at = self.now + self.farm.latency_to(slot);
-        let next = match running.part {
-            FarmPart::Passing => {
-                let busy = std::mem::take(&mut running.busy);
-                self.agenda.plan(at, Event::Released(slot, frame.id, busy));
-                Some(FarmPart::Whole)
-            }
-            FarmPart::Serial(place) => {
-                if std::mem::take(&mut running.is_awaited) {
-                    let event = Event::Released(slot, frame.id, Duration::ZERO);
-                    self.agenda.plan(at, event);
-                }
-                Some(FarmPart::Rest(place))
-            }
-            FarmPart::Rest(place) if place + 1 < frame.count => Some(FarmPart::Serial(place + 1)),
-            FarmPart::Rest(_) | FarmPart::Whole => None,
-        };
-        if let Some(part) = next {
-            self.enter(slot, FarmRunning { part, ..running });
-        } else {
-            let event = Event::Results(slot, frame, running.busy);
-            self.agenda.plan(at, event);
-            self.start(slot);
-        }
-    }
-
-    /// A slot gives back what it has not begun. Of the frame that runs, that is something only where the items pass a serial
-    /// function one by one; when nothing is left for it, it goes back too.
-    fn give_back(&mut self, slot: u32, id: FrameId, count: u32) {
-        let FarmSlot { queue, running } = &mut self.processes[slot as usize];
-        let at = self.now + self.farm.latency_to(slot);
-        let mut given = FarmFrame {
-            id,
-            segment: 0,
-            lease: Lease::None,
-            first: 0,
-            count: 0,
-        };
-        let mut take = |frame: &mut FarmFrame, begun: u32| {
-            given.count = count.min(frame.count - begun);
-            frame.count -= given.count;
-            given.first = frame.first + u64::from(frame.count);
-        };
-        if let Some(position) = queue.iter().position(|frame| frame.id == id) {
-            let frame = &mut queue[position];
-            take(frame, 0);
-            if frame.count == 0 {
-                queue.remove(position);
-            }
-        } else if let Some(running) = running.as_mut().filter(|running| running.frame.id == id) {
-            match running.part {
-                FarmPart::Serial(place) => {
-                    take(&mut running.frame, place + 1);
-                    running.is_awaited = running.frame.count == place + 1;
-                }
-                FarmPart::Rest(place) => {
-                    take(&mut running.frame, place + 1);
-                    if running.frame.count == place + 1 {
-                        let event = Event::Released(slot, id, Duration::ZERO);
-                        self.agenda.plan(at, event);
-                    }
-                }
-                FarmPart::Whole | FarmPart::Passing => {}
-            }
-        }
-        self.agenda.plan(at, Event::Recalled(slot, given));
     }
 
     fn check(&self) -> Result<(), Violation> {

@@ -10,7 +10,9 @@
 //!
 //! # Layout
 //!
-//! * `system`: the whole system; `peers`: programs with links of their own
+//! * `system`: the whole system; `peers`: programs with links of their own; `jobs`: processes on several hosts that end together
+//! * `deliveries`: runs with a journal, crashed at each write
+//! * `contracts`: how many slots there are, with work that changes
 //! * `conversation`: two sessions and the wire between them
 //! * `farm`: farms and pipelines of thousands of slots, and a manager whose work takes time
 //! * `agenda`: what happens when; `network`: how long a message is on the way; `service`: how long a function takes; `violation`: a broken promise; `twice`: a run that is played twice
@@ -18,8 +20,11 @@
 #![forbid(unsafe_code)]
 
 mod agenda;
+pub mod contracts;
 mod conversation;
+pub mod deliveries;
 mod farm;
+pub mod jobs;
 mod network;
 pub mod peers;
 mod service;
@@ -28,7 +33,7 @@ mod twice;
 mod violation;
 
 pub use conversation::{Conversation, ConversationReport, WireFault};
-pub use farm::{LargeFarm, LargeFarmReport};
+pub use farm::{LargeFarm, LargeFarmReport, Spread};
 pub use network::LinkModel;
 pub use service::Service;
 pub use violation::Violation;

@@ -42,6 +42,7 @@ fn everything_holds_whatever_happens() {
         all.restarts += report.restarts;
         all.keys_changed += report.keys_changed;
         all.recalled += report.recalled;
+        all.stragglers += report.stragglers;
         all.released += report.released;
         all.announced += report.announced;
         all.tokens_seen += report.tokens_seen;
@@ -66,6 +67,7 @@ fn everything_holds_whatever_happens() {
         all.restarts,
         all.keys_changed,
         all.recalled,
+        all.stragglers,
         all.released,
         all.announced,
         all.tokens_seen,

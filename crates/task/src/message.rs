@@ -3,11 +3,14 @@
 //! All numbers are big-endian; lists are length-prefixed. Handlers are numbered by their place in [`TASK_HANDLERS`], [`CODE_HANDLERS`]
 //! and [`RESULT_HANDLERS`].
 
+mod program;
+
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use exoskel_flow::Lease;
+use exoskel_flow::{Lease, SegmentStep};
 
+use self::program::{put_define, read_define};
 use crate::payload::Format;
 
 /// The slot's endpoint for instructions.
@@ -17,7 +20,7 @@ pub const CODE_ENDPOINT: &str = "exoskel.code";
 /// The manager's endpoint for what comes back.
 pub const RESULT_ENDPOINT: &str = "exoskel.result";
 /// Handlers of [`TASK_ENDPOINT`], in the order of [`ToSlot`]'s numbers.
-pub const TASK_HANDLERS: &[&str] = &["execute", "recall", "grant", "forget", "probe"];
+pub const TASK_HANDLERS: &[&str] = &["execute", "recall", "grant", "forget", "probe", "interrupt"];
 /// Handlers of [`CODE_ENDPOINT`].
 pub const CODE_HANDLERS: &[&str] = &["setup", "function", "define", "discard", "piece"];
 /// Handlers of [`RESULT_ENDPOINT`].
@@ -34,13 +37,24 @@ pub const RESULT_HANDLERS: &[&str] = &[
     "leaving",
     "differs",
     "probed",
+    "expanded",
+    "folded",
 ];
 
 /// What a message has besides its items or results at most, amply. An item or a result that leaves less room is refused.
 pub const ENVELOPE_BYTES_MAX: u64 = 64 * 1024;
 
 /// What a frame of work has before its records.
-const EXECUTE_BYTES: usize = 35;
+const EXECUTE_BYTES: usize = 38;
+
+/// What results have before their records.
+const RESULTS_BYTES: usize = 30;
+
+/// What exceptions to run again for have before their records, and what parts and folded results have.
+const RETRIABLE_BYTES: usize = 28;
+
+/// An item is made into so many others at most.
+pub const PARTS_MAX: u32 = 1 << 20;
 
 /// So many modules that a worker lacks are named; what comes after them is known when it has those. And so many packages that differ.
 const NAMES_MAX: usize = 100;
@@ -109,7 +123,7 @@ pub struct ReceivedMessage {
 /// From the manager to a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToSlot {
-    /// Run a segment of a stream's program over consecutive items.
+    /// Run segments of a stream's program over consecutive items.
     Execute(Execute),
     /// Give back what of this frame has not been started.
     Recall {
@@ -120,6 +134,13 @@ pub enum ToSlot {
     },
     /// Send the result that waits.
     Grant {
+        /// The frame it belongs to.
+        frame: u64,
+        /// The item.
+        index: u64,
+    },
+    /// Nobody needs an item any more: end it if it runs, and drop its result if that waits for a grant.
+    Interrupt {
         /// The frame it belongs to.
         frame: u64,
         /// The item.
@@ -159,7 +180,7 @@ pub enum ToSlot {
         call: Call,
         /// What is expected of its items.
         rules: ItemRules,
-        /// For each segment: the serial function if it has one, then the parallel ones.
+        /// All segments, in order.
         segments: Vec<SegmentFunctions>,
     },
     /// A piece of shared contents that the slot has asked for, as a bulk part; without one the contents aren't there any more.
@@ -189,13 +210,41 @@ pub struct ItemRules {
     pub retries_on: Option<Digest>,
 }
 
-/// The functions of one segment, by digest.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One segment, with its functions by digest.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SegmentFunctions {
-    /// Whether the first function is serial.
+    /// Whether it is one serial function.
     pub serial: bool,
-    /// All functions in order.
+    /// What becomes of its results.
+    pub ending: SegmentEnding,
+    /// Outcomes, and parts that no item waits for, are read by the manager's user instead of another slot.
+    pub for_user: bool,
+    /// What is done, in order.
+    pub steps: Vec<SegmentStep>,
+    /// The functions of all steps in order.
     pub functions: Vec<Digest>,
+}
+
+/// What a slot must know of what becomes of a segment's results.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SegmentEnding {
+    /// They are tokens for the next segment, or outcomes.
+    #[default]
+    Next,
+    /// They are lists.
+    Expand {
+        /// Where an item goes on that needs no parts, if there may be such.
+        after: Option<u16>,
+    },
+    /// They are tokens for the next segment, or for an earlier one; if that is the same one, the slot repeats by itself.
+    Repeat {
+        /// The earlier one.
+        from: u16,
+        /// How many rounds there are at most.
+        at_most: Option<u32>,
+    },
+    /// Those of consecutive items are folded into one.
+    Fold,
 }
 
 /// A frame of work.
@@ -205,9 +254,11 @@ pub struct Execute {
     pub frame: u64,
     /// The stream.
     pub stream: u32,
-    /// The segment of its program.
-    pub segment: u16,
-    /// How to go about the segment's serial function.
+    /// The first segment of its program to run, for which the records are.
+    pub from: u16,
+    /// The last one.
+    pub to: u16,
+    /// How to go about the first segment, if it is serial.
     pub lease: Lease,
     /// How many bytes a result may have without being announced first.
     pub grant: u64,
@@ -215,6 +266,9 @@ pub struct Execute {
     pub first: u64,
     /// Number of items.
     pub count: u32,
+    /// Each item is a list of records: `varint(records << 2 | data << 1 | state)` stands before them. With `data`, its result must be data; with
+    /// `state`, the first one is what a slot wants to be given back.
+    pub lists: bool,
     /// The items' records.
     pub records: Bytes,
 }
@@ -222,12 +276,14 @@ pub struct Execute {
 /// From a slot to its manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToManager {
-    /// Outcomes of consecutive items.
+    /// Results of consecutive items.
     Results {
         /// The frame.
         frame: u64,
         /// The first item.
         first: u64,
+        /// The segment that the items have reached, for which the records are; the number of segments where they are outcomes.
+        reached: u16,
         /// Number of items.
         count: u32,
         /// Time spent on them, nanoseconds.
@@ -293,6 +349,33 @@ pub enum ToManager {
         /// Their records.
         records: Bytes,
     },
+    /// What consecutive items were expanded to.
+    Expanded {
+        /// The frame.
+        frame: u64,
+        /// The first item.
+        first: u64,
+        /// Number of items.
+        count: u32,
+        /// Time spent on them, nanoseconds.
+        busy: u64,
+        /// For each item `varint(records << 1 | state)`: how many of the records are its own, and whether the first of them is no part but what
+        /// is to be given back with what becomes of the parts. Then all records.
+        lists: Bytes,
+    },
+    /// What consecutive items were folded into.
+    Folded {
+        /// The frame.
+        frame: u64,
+        /// The first item.
+        first: u64,
+        /// Number of items.
+        count: u32,
+        /// Time spent on them, nanoseconds.
+        busy: u64,
+        /// The one record.
+        record: Bytes,
+    },
     /// The initializer has run. Said once, where the manager has one, after [`Ready`](Self::Ready).
     Initialized {
         /// The traceback of the exception that it raised, UTF-8; nothing if it raised none.
@@ -326,6 +409,7 @@ impl ToSlot {
             Self::Execute(_)
             | Self::Recall { .. }
             | Self::Grant { .. }
+            | Self::Interrupt { .. }
             | Self::Forget { .. }
             | Self::Probe => SlotEndpoint::Task,
         }
@@ -379,6 +463,11 @@ impl ToSlot {
                 3
             }
             Self::Probe => 4,
+            Self::Interrupt { frame, index } => {
+                out.put_u64(*frame);
+                out.put_u64(*index);
+                5
+            }
             Self::Setup { answers, settings } => {
                 out.put_u8(u8::from(*answers == Format::Data));
                 out.put_slice(settings);
@@ -430,6 +519,10 @@ impl ToSlot {
                 stream: head.get_u32(),
             },
             4 if head.is_empty() => Self::Probe,
+            5 if head.len() == 16 => Self::Interrupt {
+                frame: head.get_u64(),
+                index: head.get_u64(),
+            },
             _ => return Err(MessageError("task")),
         };
         Ok(message)
@@ -476,28 +569,34 @@ impl ToManager {
             Self::Results {
                 frame,
                 first,
+                reached,
                 count,
                 busy,
                 records,
+            } => {
+                out.reserve(RESULTS_BYTES + records.len());
+                out.put_u64(*frame);
+                out.put_u64(*first);
+                out.put_u16(*reached);
+                out.put_u32(*count);
+                out.put_u64(*busy);
+                out.put_slice(records);
+                0
             }
-            | Self::Retriable {
+            Self::Retriable {
                 frame,
                 first,
                 count,
                 busy,
                 records,
             } => {
-                out.reserve(28 + records.len());
+                out.reserve(RETRIABLE_BYTES + records.len());
                 out.put_u64(*frame);
                 out.put_u64(*first);
                 out.put_u32(*count);
                 out.put_u64(*busy);
                 out.put_slice(records);
-                if matches!(self, Self::Retriable { .. }) {
-                    6
-                } else {
-                    0
-                }
+                6
             }
             Self::Released { frame, busy } => {
                 out.put_u64(*frame);
@@ -556,6 +655,31 @@ impl ToManager {
             }
             Self::Leaving => 9,
             Self::Probed => 11,
+            Self::Expanded {
+                frame,
+                first,
+                count,
+                busy,
+                lists: records,
+            }
+            | Self::Folded {
+                frame,
+                first,
+                count,
+                busy,
+                record: records,
+            } => {
+                out.reserve(RETRIABLE_BYTES + records.len());
+                out.put_u64(*frame);
+                out.put_u64(*first);
+                out.put_u32(*count);
+                out.put_u64(*busy);
+                out.put_slice(records);
+                match self {
+                    Self::Folded { .. } => 13,
+                    _ => 12,
+                }
+            }
         };
         (handler, out.freeze())
     }
@@ -574,7 +698,13 @@ impl ToManager {
     /// Whether such a message may have bulk parts.
     #[must_use]
     pub fn takes_bulk(&self) -> bool {
-        matches!(self, Self::Results { .. } | Self::Retriable { .. })
+        matches!(
+            self,
+            Self::Results { .. }
+                | Self::Retriable { .. }
+                | Self::Expanded { .. }
+                | Self::Folded { .. }
+        )
     }
 
     /// Reads a message of [`RESULT_ENDPOINT`].
@@ -583,9 +713,10 @@ impl ToManager {
     /// When the head isn't one of `handler`'s.
     pub fn decode(handler: u16, mut head: Bytes) -> Result<Self, MessageError> {
         let message = match handler {
-            0 if head.len() >= 28 => Self::Results {
+            0 if head.len() >= RESULTS_BYTES => Self::Results {
                 frame: head.get_u64(),
                 first: head.get_u64(),
+                reached: head.get_u16(),
                 count: head.get_u32(),
                 busy: head.get_u64(),
                 records: head,
@@ -618,7 +749,7 @@ impl ToManager {
                 let lacks = read_names(head, is_of_module).ok_or(MessageError("ready"))?;
                 Self::Ready { lacks }
             }
-            6 if head.len() >= 28 => Self::Retriable {
+            6 if head.len() >= RETRIABLE_BYTES => Self::Retriable {
                 frame: head.get_u64(),
                 first: head.get_u64(),
                 count: head.get_u32(),
@@ -644,6 +775,20 @@ impl ToManager {
                 Self::Differs { packages }
             }
             11 if head.is_empty() => Self::Probed,
+            12 if head.len() >= RETRIABLE_BYTES => Self::Expanded {
+                frame: head.get_u64(),
+                first: head.get_u64(),
+                count: head.get_u32(),
+                busy: head.get_u64(),
+                lists: head,
+            },
+            13 if head.len() >= RETRIABLE_BYTES => Self::Folded {
+                frame: head.get_u64(),
+                first: head.get_u64(),
+                count: head.get_u32(),
+                busy: head.get_u64(),
+                record: head,
+            },
             _ => return Err(MessageError("result")),
         };
         Ok(message)
@@ -697,7 +842,8 @@ fn is_of_version(part: char) -> bool {
 fn put_execute(out: &mut BytesMut, execute: &Execute) {
     out.put_u64(execute.frame);
     out.put_u32(execute.stream);
-    out.put_u16(execute.segment);
+    out.put_u16(execute.from);
+    out.put_u16(execute.to);
     out.put_u8(match execute.lease {
         Lease::None => 0,
         Lease::Kept => 1,
@@ -706,6 +852,7 @@ fn put_execute(out: &mut BytesMut, execute: &Execute) {
     out.put_u64(execute.grant);
     out.put_u64(execute.first);
     out.put_u32(execute.count);
+    out.put_u8(u8::from(execute.lists));
 }
 
 fn read_execute(mut head: Bytes) -> Result<Execute, MessageError> {
@@ -715,7 +862,8 @@ fn read_execute(mut head: Bytes) -> Result<Execute, MessageError> {
     Ok(Execute {
         frame: head.get_u64(),
         stream: head.get_u32(),
-        segment: head.get_u16(),
+        from: head.get_u16(),
+        to: head.get_u16(),
         lease: match head.get_u8() {
             0 => Lease::None,
             1 => Lease::Kept,
@@ -725,275 +873,14 @@ fn read_execute(mut head: Bytes) -> Result<Execute, MessageError> {
         grant: head.get_u64(),
         first: head.get_u64(),
         count: head.get_u32(),
+        lists: match head.get_u8() {
+            0 => false,
+            1 => true,
+            _ => return Err(MessageError("execute")),
+        },
         records: head,
     })
 }
 
-fn put_define(
-    out: &mut BytesMut,
-    stream: u32,
-    call: Call,
-    rules: ItemRules,
-    segments: &[SegmentFunctions],
-) {
-    out.put_u32(stream);
-    out.put_u8(u8::from(call == Call::Arguments));
-    let timeout = rules.timeout.map_or(0, |timeout| timeout.as_nanos().max(1));
-    out.put_u64(u64::try_from(timeout).unwrap_or(u64::MAX));
-    out.put_u8(u8::from(rules.retries_on.is_some()));
-    if let Some(digest) = rules.retries_on {
-        out.put_slice(&digest);
-    }
-    for segment in segments {
-        out.put_u8(u8::from(segment.serial));
-        out.put_u32(u32::try_from(segment.functions.len()).unwrap_or(u32::MAX));
-        for digest in &segment.functions {
-            out.put_slice(digest);
-        }
-    }
-}
-
-fn read_define(mut head: Bytes) -> Option<ToSlot> {
-    let stream = head.try_get_u32().ok()?;
-    let call = match head.try_get_u8().ok()? {
-        0 => Call::Item,
-        1 => Call::Arguments,
-        _ => return None,
-    };
-    let timeout = match head.try_get_u64().ok()? {
-        0 => None,
-        nanos => Some(Duration::from_nanos(nanos)),
-    };
-    let retries_on = match head.try_get_u8().ok()? {
-        0 => None,
-        1 => {
-            let mut digest = [0; 32];
-            head.try_copy_to_slice(&mut digest).ok()?;
-            Some(digest)
-        }
-        _ => return None,
-    };
-    let mut segments = Vec::new();
-    while head.has_remaining() {
-        let serial = head.try_get_u8().ok()? != 0;
-        let count = head.try_get_u32().ok()? as usize;
-        if head.remaining() / 32 < count {
-            return None;
-        }
-        let mut functions = Vec::with_capacity(count);
-        for _ in 0..count {
-            functions.push(get_digest(&mut head));
-        }
-        segments.push(SegmentFunctions { serial, functions });
-    }
-    Some(ToSlot::Define {
-        stream,
-        call,
-        rules: ItemRules {
-            timeout,
-            retries_on,
-        },
-        segments,
-    })
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn messages_read_back() {
-        let execute = Execute {
-            frame: 7,
-            stream: 1,
-            segment: 2,
-            lease: Lease::PassedOn,
-            grant: 65_536,
-            first: 1 << 40,
-            count: 3,
-            records: Bytes::from_static(b"abc"),
-        };
-        let segments = vec![SegmentFunctions {
-            serial: true,
-            functions: vec![[1; 32], [2; 32]],
-        }];
-        let task = [
-            ToSlot::Execute(execute),
-            ToSlot::Recall { frame: 1, count: 2 },
-            ToSlot::Grant { frame: 1, index: 2 },
-            ToSlot::Forget { stream: 3 },
-        ];
-        for message in task {
-            let (handler, head) = message.encode();
-            assert_eq!(ToSlot::decode_task(handler, head), Ok(message));
-        }
-        let code = [
-            ToSlot::Setup {
-                answers: Format::Data,
-                settings: Bytes::from_static(b"x"),
-            },
-            ToSlot::Setup {
-                answers: Format::Pickle,
-                settings: Bytes::new(),
-            },
-            ToSlot::Function {
-                digest: [9; 32],
-                pickle: Bytes::from_static(b"p"),
-            },
-            ToSlot::Define {
-                stream: 4,
-                call: Call::Arguments,
-                rules: ItemRules::default(),
-                segments: segments.clone(),
-            },
-            ToSlot::Define {
-                stream: 4,
-                call: Call::Item,
-                rules: ItemRules {
-                    timeout: Some(Duration::from_millis(1500)),
-                    retries_on: Some([3; 32]),
-                },
-                segments,
-            },
-            ToSlot::Discard { digest: [7; 32] },
-            ToSlot::Piece {
-                digest: [5; 32],
-                offset: 1 << 33,
-            },
-        ];
-        for message in code {
-            let (handler, head) = message.encode();
-            assert_eq!(ToSlot::decode_code(handler, head), Ok(message));
-        }
-        let back = [
-            ToManager::Results {
-                frame: 1,
-                first: 2,
-                count: 3,
-                busy: 4,
-                records: Bytes::from_static(b"r"),
-            },
-            ToManager::Released { frame: 5, busy: 6 },
-            ToManager::Recalled {
-                frame: 1,
-                first: 2,
-                count: 0,
-            },
-            ToManager::Announced {
-                frame: 1,
-                index: 2,
-                bytes: 3,
-                busy: 4,
-            },
-            ToManager::Output {
-                stream: 1,
-                text: Bytes::from_static(b"hello"),
-            },
-            ToManager::Ready { lacks: Vec::new() },
-            ToManager::Retriable {
-                frame: 1,
-                first: 2,
-                count: 3,
-                busy: 4,
-                records: Bytes::from_static(b"r"),
-            },
-            ToManager::Ready {
-                lacks: vec!["numpy".to_owned(), "größe".to_owned()],
-            },
-            ToManager::Initialized {
-                error: Bytes::from_static(b"ValueError: no"),
-            },
-            ToManager::Fetch {
-                digest: [7; 32],
-                offset: 1 << 33,
-                bytes: PIECE_BYTES_MAX,
-            },
-            ToManager::Leaving,
-            ToManager::Differs {
-                packages: vec!["numpy 1.26.4, not 2.1.0".to_owned()],
-            },
-        ];
-        for message in back {
-            let (handler, head) = message.encode();
-            assert_eq!(ToManager::decode(handler, head), Ok(message));
-        }
-    }
-
-    #[test]
-    fn what_a_worker_lacks_is_names_and_not_too_many() {
-        for name in ["", "a b", "a\u{1b}[2J", "a.b", "a\n"] {
-            let (handler, head) = ToManager::Ready {
-                lacks: vec![name.to_owned()],
-            }
-            .encode();
-            assert_eq!(
-                ToManager::decode(handler, head),
-                Err(MessageError("ready")),
-                "{name:?}"
-            );
-        }
-        let long = ToManager::Ready {
-            lacks: vec!["\u{fc}".repeat(NAME_BYTES_MAX)],
-        };
-        let (handler, head) = long.encode();
-        assert_eq!(head.len(), 2 + NAME_BYTES_MAX - 1, "whole characters");
-        assert!(ToManager::decode(handler, head).is_ok());
-        let mut longer = vec![b'x'; 2 + NAME_BYTES_MAX + 1];
-        longer[..2].copy_from_slice(&256_u16.to_be_bytes());
-        assert!(ToManager::decode(5, longer.into()).is_err());
-        let lacks = vec!["x".to_owned(); NAMES_MAX + 1];
-        let (handler, head) = ToManager::Ready { lacks }.encode();
-        let mut more = head.to_vec();
-        assert!(
-            ToManager::decode(handler, head).is_ok(),
-            "the first of them"
-        );
-        more.extend([0, 1, b'x']);
-        assert!(ToManager::decode(handler, more.into()).is_err());
-        for line in ["", "numpy\u{1b}[2J", "numpy 1\n"] {
-            let packages = vec![line.to_owned()];
-            let (handler, head) = ToManager::Differs { packages }.encode();
-            let expected = Err(MessageError("differs"));
-            assert_eq!(ToManager::decode(handler, head), expected, "{line:?}");
-        }
-    }
-
-    #[test]
-    fn an_initializers_error_is_bounded_and_a_piece_too() {
-        let error = Bytes::from(vec![b'x'; INITIALIZER_ERROR_BYTES_MAX + 1]);
-        let (handler, head) = ToManager::Initialized { error }.encode();
-        assert_eq!(head.len(), INITIALIZER_ERROR_BYTES_MAX, "its end");
-        let longer = [&head[..], b"x"].concat();
-        assert!(ToManager::decode(handler, head).is_ok());
-        assert!(ToManager::decode(handler, longer.into()).is_err());
-        for (bytes, is_read) in [(0, false), (1, true), (PIECE_BYTES_MAX + 1, false)] {
-            let fetch = ToManager::Fetch {
-                digest: [0; 32],
-                offset: 0,
-                bytes,
-            };
-            let (handler, head) = fetch.encode();
-            assert_eq!(ToManager::decode(handler, head).is_ok(), is_read);
-        }
-    }
-
-    #[test]
-    fn output_has_a_stream_that_there_is() {
-        for (stream, is_read) in [(0, true), (2, true), (3, false), (200, false)] {
-            let head = Bytes::copy_from_slice(&[stream, b'x']);
-            assert_eq!(ToManager::decode(4, head).is_ok(), is_read, "{stream}");
-        }
-    }
-
-    proptest! {
-        /// Arbitrary heads are refused or read, never a panic.
-        #[test]
-        fn garbage_is_an_error(handler in 0_u16..8, head in proptest::collection::vec(any::<u8>(), 0..120)) {
-            let head = Bytes::from(head);
-            let _ = ToSlot::decode_task(handler, head.clone());
-            let _ = ToSlot::decode_code(handler, head.clone());
-            let _ = ToManager::decode(handler, head);
-        }
-    }
-}
+mod tests;

@@ -86,6 +86,13 @@ pub enum Contents {
         /// How the process of the last one ended, if that is known.
         last_end: Option<Arc<str>>,
     },
+    /// The item would be made into parts of which there are too many.
+    TooManyParts {
+        /// How many there may be at a time, of all items.
+        maximum: u32,
+    },
+    /// There were no items to make one of, and no initial value.
+    NothingToReduce,
     /// The item is larger than what the slot takes that it was for.
     TooLarge {
         /// The bytes of its message.

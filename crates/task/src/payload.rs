@@ -10,8 +10,8 @@
 
 mod batch;
 
-pub(crate) use batch::RecordIndex;
 pub use batch::{Batch, BatchBuilder};
+pub(crate) use batch::{ListHead, RecordIndex};
 
 use std::ops::Range;
 
@@ -174,6 +174,23 @@ impl RecordReader {
             splices: head.splices,
             bulk,
         }))
+    }
+
+    /// The head of a list of records: how many follow, how what is made of it must be written, and whether the first of them is no part; none at
+    /// the end.
+    ///
+    /// # Errors
+    /// When the bytes are no such head.
+    pub fn next_list(&mut self) -> Result<Option<(u64, Format, bool)>, RecordError> {
+        if self.position >= self.records.len() {
+            return Ok(None);
+        }
+        let head = get_varint(&self.records, &mut self.position)?;
+        let format = match head & 2 {
+            0 => Format::Pickle,
+            _ => Format::Data,
+        };
+        Ok(Some((head >> 2, format, head & 1 != 0)))
     }
 
     /// The next record's body when it is a value without bulk parts: the fast way for small items.

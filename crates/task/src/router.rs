@@ -2,7 +2,13 @@
 
 mod actions;
 mod answers;
+mod blocks;
+mod expanded;
+mod folded;
 mod functions;
+mod lines;
+mod order;
+mod parcels;
 mod streams;
 
 pub use answers::{Answered, ReceiveError};
@@ -14,17 +20,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use exoskel_flow::{
-    Departure, FlowError, Scheduler, SchedulerConfig, Skeleton, SlotId, SlotStatistics, StreamId,
-    Tickets,
+    Departure, FlowError, LineRole, Scheduler, SchedulerConfig, Skeleton, SlotId, SlotStatistics,
+    StreamId, Tickets,
 };
 
-use self::answers::Heads;
+use self::folded::Reduction;
 use self::functions::FunctionsAtSlot;
-use crate::message::{
-    Call, Digest, EncodedMessage, ItemRules, SegmentFunctions, SlotEndpoint, ToSlot,
-};
+use self::lines::ItemLine;
+use self::parcels::Heads;
+use crate::message::{Call, Digest, EncodedMessage, ItemRules, SlotEndpoint, ToSlot};
 use crate::outcome::{Origin, Outcomes};
-use crate::tokens::Tokens;
 
 /// A function by the digest of its pickle.
 #[derive(Debug, Clone)]
@@ -71,7 +76,14 @@ pub enum Effect {
         /// What became of its items.
         outcomes: Outcomes,
     },
-    /// A token isn't here although its item must run. Can't be: a token is kept until its result counts. Ending the
+    /// It is known how many outcomes a stream has whose items are made into others.
+    Total {
+        /// The stream, by the driver's number.
+        stream: u64,
+        /// How many.
+        count: u64,
+    },
+    /// A token isn't here although its item must run. Can't be: a token is kept until its result counts. SegmentEnding the
     /// stream is better than waiting for ever.
     LostTrack {
         /// The stream, by the driver's number.
@@ -121,8 +133,8 @@ pub struct Router {
     scheduler: Scheduler,
     slots: BTreeMap<u32, Slot>,
     streams: BTreeMap<u64, Stream>,
-    /// From the scheduler's number of a stream to the driver's.
-    numbers: BTreeMap<StreamId, u64>,
+    /// From the scheduler's number of a line to the driver's of its stream, and which line it is.
+    numbers: BTreeMap<StreamId, (u64, u16)>,
     effects: VecDeque<Effect>,
     /// How the process of the slot that was removed last ended, if that is known.
     last_end: Option<Arc<str>>,
@@ -140,19 +152,23 @@ struct Slot {
     origin: Arc<Origin>,
     message_bytes_max: u64,
     functions: FunctionsAtSlot,
-    streams: HashSet<u64>,
+    /// Lines whose programs it knows.
+    lines: HashSet<(u64, u16)>,
 }
 
 #[derive(Debug)]
 struct Stream {
+    /// That of its first line.
     id: StreamId,
     functions: Vec<Function>,
     call: Call,
     rules: ItemRules,
-    segments: Vec<SegmentFunctions>,
     bounded: bool,
-    /// One for each segment.
-    tokens: Vec<Tokens>,
+    lines: Vec<ItemLine>,
+    /// Items that wait for what they were made into: the line and the first of that.
+    away: BTreeMap<(u16, u64), (u16, u64)>,
+    /// How far its items are folded, if they are.
+    reduction: Option<Reduction>,
     /// Items handed over by the user, admitted or not.
     received: u64,
     /// Items that have no ticket yet, though they had when the user looked.
@@ -206,7 +222,7 @@ impl Router {
             origin,
             message_bytes_max,
             functions: FunctionsAtSlot::default(),
-            streams: HashSet::new(),
+            lines: HashSet::new(),
         };
         self.slots.insert(slot, known);
         Ok(())
@@ -224,6 +240,11 @@ impl Router {
         self.last_end = end;
         self.slots.remove(&slot)?;
         self.scheduler.remove_slot(SlotId(slot), departure, now)
+    }
+
+    /// The slot gets nothing more; what it has it may finish.
+    pub fn drain_slot(&mut self, slot: u32, now: Duration) {
+        self.scheduler.drain_slot(SlotId(slot), now);
     }
 
     /// The slot is asked whether it is still there, and gets nothing more until it is [resumed](Self::resume_slot).
@@ -264,13 +285,20 @@ impl Router {
     /// How far each stream is.
     pub fn streams(&self) -> impl Iterator<Item = StreamState> {
         self.streams.iter().map(|(number, stream)| {
-            let progress = self.scheduler.progress(stream.id).unwrap_or_default();
-            StreamState {
+            let mut state = StreamState {
                 stream: *number,
-                waiting: stream.backlog.len() as u64 + progress.ready,
-                running: progress.out,
-                done: progress.finished,
+                waiting: stream.backlog.len() as u64,
+                ..StreamState::default()
+            };
+            for line in &stream.lines {
+                let progress = self.scheduler.progress(line.id).unwrap_or_default();
+                state.waiting += progress.ready;
+                state.running += progress.out;
+                if line.role == LineRole::User {
+                    state.done = progress.finished;
+                }
             }
+            state
         })
     }
 
@@ -284,14 +312,15 @@ impl Router {
             } else {
                 0
             };
-            let ready = self
-                .scheduler
-                .progress(stream.id)
-                .map_or(0, |progress| progress.ready);
+            let mut lines = stream.lines.iter();
+            let has_ready = lines.any(|line| {
+                let progress = self.scheduler.progress(line.id);
+                progress.is_some_and(|progress| progress.ready > 0)
+            });
             Opening {
                 stream: *number,
                 admissible: stream.received + u64::from(tickets),
-                is_hungry: ready == 0 && is_somebody_idle,
+                is_hungry: !has_ready && is_somebody_idle,
             }
         })
     }

@@ -1,6 +1,9 @@
 //! The slot's side: frames come in, items go out one by one, results gather until it is time to send them.
 
 mod deadline;
+mod fold;
+mod halfway;
+mod pending;
 
 pub use deadline::{Overdue, TimeoutAnswer};
 
@@ -13,11 +16,13 @@ use exoskel_flow::Lease;
 use thiserror::Error;
 
 use self::deadline::{Deadline, TimeLimit};
+use self::halfway::Rest;
+use self::pending::{Kind, Pending, ToldItem};
 use crate::message::{
     Digest, ENVELOPE_BYTES_MAX, EncodedMessage, Execute, MessageError, PIECE_BYTES_MAX,
     ReceivedMessage, SlotEndpoint, ToManager, ToSlot,
 };
-use crate::payload::{Record, RecordReader, RecordWriter};
+use crate::payload::{Format, Record, RecordReader, RecordWriter};
 
 /// Results that wait to be sent together, in bytes at most.
 const PENDING_BYTES_MAX: u64 = 64 * 1024;
@@ -37,6 +42,8 @@ pub struct ItemKey {
     pub frame: u64,
     /// Its index.
     pub index: u64,
+    /// The last segment that it passes here.
+    pub to: u16,
     /// How large its result may be and still leave at once.
     pub grant: u64,
 }
@@ -46,13 +53,26 @@ pub struct ItemKey {
 pub struct Item {
     /// Which one.
     pub key: ItemKey,
-    /// The segment.
-    pub segment: u16,
-    /// How to go about the segment's serial function: with [`Lease::PassedOn`] that is all to be done now, and
+    /// The first segment that it passes.
+    pub from: u16,
+    /// How to go about that one, if it is serial: with [`Lease::PassedOn`] that is all to be done now, and
     /// [`Work::Rest`] says when to go on.
     pub lease: Lease,
     /// The item itself. If it is data, its result must be data too.
     pub record: Record,
+    /// The item is a list instead.
+    pub list: Option<List>,
+}
+
+/// An item that is a list of values.
+#[derive(Debug, Default)]
+pub struct List {
+    /// If this is data, the result must be data too.
+    pub format: Format,
+    /// What a slot wanted to be given back.
+    pub state: Option<Record>,
+    /// The values.
+    pub parts: Vec<Record>,
 }
 
 /// What to do next.
@@ -140,10 +160,14 @@ pub struct SlotQueue {
     started: Option<Duration>,
     /// The frame of the running item, and whether that keeps a lease.
     running: Option<(u64, bool)>,
+    /// The running item.
+    running_item: Option<ItemKey>,
     /// Until when what runs must have ended, if it must.
     deadline: Option<Deadline>,
     /// The deadline of an item for which something is loaded.
     paused: Option<Deadline>,
+    /// Items that were folded and not told of: since when, the time they took, how many.
+    folded: (Option<Duration>, u64, u32),
     /// What of a frame has passed the serial function and has no result yet.
     rest: Option<Rest>,
     /// What ran didn't end, and was answered for: nothing that it still gives counts.
@@ -157,39 +181,12 @@ pub struct SlotQueue {
     ended: Option<String>,
 }
 
-/// The items of a frame that have passed the serial function: the last of those up to `end`.
-#[derive(Clone, Copy, Debug)]
-struct Rest {
-    frame: u64,
-    left: u64,
-    end: u64,
-}
-
 #[derive(Debug)]
 struct QueuedFrame {
     execute: Execute,
     reader: RecordReader,
     next: u64,
     end: u64,
-}
-
-/// What a record says of its item.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Kind {
-    #[default]
-    Outcome,
-    /// The program wants the item to be run again for it.
-    Retriable,
-}
-
-#[derive(Debug, Default)]
-struct Pending {
-    kind: Kind,
-    frame: u64,
-    first: u64,
-    busy: u64,
-    since: Option<Duration>,
-    writer: RecordWriter,
 }
 
 impl SlotQueue {
@@ -206,8 +203,10 @@ impl SlotQueue {
             held: HashMap::new(),
             started: None,
             running: None,
+            running_item: None,
             deadline: None,
             paused: None,
+            folded: (None, 0, 0),
             rest: None,
             has_given_up: false,
             scratch: RecordWriter::default(),
@@ -234,7 +233,9 @@ impl SlotQueue {
             return Vec::new();
         }
         let mut outgoing = vec![Outgoing::from(ToManager::Leaving)];
-        let frames: Vec<u64> = self.jobs.iter().map(|job| job.execute.frame).collect();
+        let halfway = self.rest.map(|rest| rest.frame);
+        let jobs = self.jobs.iter().map(|job| job.execute.frame);
+        let frames: Vec<u64> = halfway.into_iter().chain(jobs).collect();
         for frame in frames {
             outgoing.extend(self.recall(frame, u32::MAX, passage));
         }
@@ -252,6 +253,7 @@ impl SlotQueue {
         let work = self.next(now);
         if let Work::Item(Item { key, lease, .. }) = &work {
             self.running = Some((key.frame, *lease == Lease::Kept));
+            self.running_item = Some(*key);
             if *lease == Lease::Kept {
                 passage.0.store(IN_SERIAL, Ordering::SeqCst);
             }
@@ -270,7 +272,44 @@ impl SlotQueue {
         now: Duration,
         write: impl FnOnce(&mut RecordWriter),
     ) -> Result<Vec<Outgoing>, TooLarge> {
-        self.finish_as(key, Kind::Outcome, now, write)
+        self.finish_as(key, ToldItem::of(key, Kind::Outcome), now, write)
+    }
+
+    /// Takes the result of an item that goes on at another segment than the next one, as [`finish`](Self::finish) takes an outcome.
+    ///
+    /// # Errors
+    /// When it is over the size limit; nothing of it is kept then.
+    pub fn finish_at(
+        &mut self,
+        key: ItemKey,
+        reached: u16,
+        now: Duration,
+        write: impl FnOnce(&mut RecordWriter),
+    ) -> Result<Vec<Outgoing>, TooLarge> {
+        let told = ToldItem {
+            reached,
+            ..ToldItem::of(key, Kind::Outcome)
+        };
+        self.finish_as(key, told, now, write)
+    }
+
+    /// Takes what an item was made into, any number of records. With `has_state`, the first of them is no part: whoever gets what becomes of the
+    /// parts is given it, too.
+    ///
+    /// # Errors
+    /// When they are over the size limit; nothing of them is kept then.
+    pub fn finish_expanded(
+        &mut self,
+        key: ItemKey,
+        has_state: bool,
+        now: Duration,
+        write: impl FnOnce(&mut RecordWriter),
+    ) -> Result<Vec<Outgoing>, TooLarge> {
+        let told = ToldItem {
+            has_state,
+            ..ToldItem::of(key, Kind::Expanded)
+        };
+        self.finish_as(key, told, now, write)
     }
 
     /// Takes an exception that the program wants the item to be run again for, as [`finish`](Self::finish) takes an outcome.
@@ -283,22 +322,23 @@ impl SlotQueue {
         now: Duration,
         write: impl FnOnce(&mut RecordWriter),
     ) -> Result<Vec<Outgoing>, TooLarge> {
-        self.finish_as(key, Kind::Retriable, now, write)
+        self.finish_as(key, ToldItem::of(key, Kind::Retriable), now, write)
     }
 
     fn finish_as(
         &mut self,
         key: ItemKey,
-        kind: Kind,
+        told: ToldItem,
         now: Duration,
         write: impl FnOnce(&mut RecordWriter),
     ) -> Result<Vec<Outgoing>, TooLarge> {
         let ItemKey {
-            stream,
             frame,
             index,
             grant,
+            ..
         } = key;
+        let ToldItem { kind, reached, .. } = told;
         if self.has_given_up {
             return Ok(Vec::new());
         }
@@ -315,29 +355,22 @@ impl SlotQueue {
         let mut outgoing = Vec::new();
         let complete = self.complete(frame);
         self.expect_rest(key, now);
-        let is_same = self.pending.kind == kind && self.pending.frame == frame;
-        let follows = is_same && self.pending.next() == index;
+        let pending = &self.pending;
+        let is_same = (pending.kind, pending.frame, pending.reached) == (kind, frame, reached);
+        let follows = is_same && pending.next() == index;
         if !follows || bytes > grant {
-            let new = Pending::new(kind, frame, index);
+            let new = Pending::new(kind, (frame, reached), index);
             let earlier = std::mem::replace(&mut self.pending, new);
             outgoing.extend(earlier.into_outgoing());
         }
         if bytes > grant {
-            let mut large = Pending::new(kind, frame, index);
-            large.writer.append(&mut self.scratch);
-            // Nobody grants what a forgotten stream has made.
-            if self.programs.contains_key(&stream) {
-                self.held.insert((frame, index), (stream, large));
-            }
-            outgoing.push(Outgoing::from(ToManager::Announced {
-                frame,
-                index,
-                bytes,
-                busy,
-            }));
+            let mut large = Pending::new(kind, (frame, reached), index);
+            large.push(&mut self.scratch, told);
+            large.busy = busy;
+            outgoing.extend(self.send_or_hold(key, large));
             return Ok(outgoing);
         }
-        self.pending.writer.append(&mut self.scratch);
+        self.pending.push(&mut self.scratch, told);
         self.pending.busy += busy;
         let since = *self.pending.since.get_or_insert(now);
         if complete
@@ -352,6 +385,36 @@ impl SlotQueue {
             }));
         }
         Ok(outgoing)
+    }
+
+    /// What is larger than its grant is announced, and waits for a grant of its own.
+    fn send_or_hold(&mut self, key: ItemKey, mut pending: Pending) -> Vec<Outgoing> {
+        let ItemKey {
+            stream,
+            frame,
+            index,
+            grant,
+            ..
+        } = key;
+        let bytes = pending.writer.bytes();
+        if bytes <= grant {
+            return pending.into_outgoing().into_iter().collect();
+        }
+        let busy = std::mem::take(&mut pending.busy);
+        let announced = ToManager::Announced {
+            frame,
+            index,
+            bytes,
+            busy,
+        };
+        let mut outgoing = vec![Outgoing::from(announced)];
+        // Nobody grants what a forgotten stream has made.
+        if self.programs.contains_key(&stream) {
+            self.held.insert((frame, index), (stream, pending));
+        } else {
+            outgoing.extend(pending.give_up());
+        }
+        outgoing
     }
 
     /// All items of a frame have passed the serial function.
@@ -460,13 +523,19 @@ impl SlotQueue {
                     .into_iter()
                     .collect()
             }
+            ToSlot::Interrupt { frame, index } => self.end_item(frame, index),
             ToSlot::Forget { stream } => {
                 // The manager still counts on an answer for what waits here.
                 let answers = self.forget_jobs(stream);
                 let limit = self.programs.remove(&stream).flatten();
                 self.limited -= usize::from(limit.is_some());
-                self.held.retain(|_, (of, _)| *of != stream);
+                let given_up = self.held.extract_if(|_, (of, _)| *of == stream);
+                let others = given_up.filter_map(|(_, (_, held))| held.give_up());
+                let answers = answers.into_iter().chain(others).collect();
                 self.code.push_back(ToSlot::Forget { stream });
+                if let Some(key) = self.running_item.filter(|key| key.stream == stream) {
+                    self.end_running(key);
+                }
                 answers
             }
             ToSlot::Piece { digest, offset } => {
@@ -513,7 +582,8 @@ impl SlotQueue {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.jobs.is_empty()
-            && self.pending.writer.count() == 0
+            && self.pending.items == 0
+            && self.folded.2 == 0
             && self.running.is_none()
             && self.rest.is_none()
     }
@@ -553,6 +623,7 @@ impl SlotQueue {
                     frame,
                     left: passed,
                     end,
+                    asked: 0,
                 });
                 Work::Rest { frame }
             }
@@ -570,6 +641,7 @@ impl SlotQueue {
     /// The running item of this frame has its result. Says whether it is the last one to have one.
     fn complete(&mut self, frame: u64) -> bool {
         self.running = None;
+        self.running_item = None;
         match &mut self.rest {
             Some(rest) if rest.frame == frame => {
                 rest.left = rest.left.saturating_sub(1);
@@ -594,8 +666,13 @@ impl SlotQueue {
 
     /// Takes what is pending; what comes next in the same frame follows on it.
     fn take_pending(&mut self) -> Pending {
-        let Pending { kind, frame, .. } = self.pending;
-        let rest = Pending::new(kind, frame, self.pending.next());
+        let Pending {
+            kind,
+            frame,
+            reached,
+            ..
+        } = self.pending;
+        let rest = Pending::new(kind, (frame, reached), self.pending.next());
         std::mem::replace(&mut self.pending, rest)
     }
 
@@ -621,6 +698,9 @@ impl SlotQueue {
 
     /// Gives back up to `count` items of a frame that have not been started.
     fn recall(&mut self, frame: u64, count: u32, passage: &SerialPassage) -> Vec<Outgoing> {
+        if self.ask_back(frame, count) {
+            return Vec::new();
+        }
         let (first, count) = self.give_back(frame, count);
         let released = self.is_last_of(frame) && passage.has_passed();
         let recalled = ToManager::Recalled {
@@ -658,13 +738,18 @@ impl QueuedFrame {
             return None;
         }
         // A record that can't be read becomes an item that can't be decoded: its own exception, not the slot's end.
-        let record = self.reader.next_record().ok().flatten().unwrap_or_default();
+        let (record, list) = match self.execute.lists {
+            false => (self.reader.next_record().ok().flatten(), None),
+            true => (None, Some(self.list())),
+        };
+        let record = record.unwrap_or_default();
         let index = self.next;
         self.next += 1;
         let Execute {
             frame,
             stream,
-            segment,
+            from,
+            to,
             lease,
             grant,
             ..
@@ -674,54 +759,33 @@ impl QueuedFrame {
                 stream,
                 frame,
                 index,
+                to,
                 grant,
             },
-            segment,
+            from,
             lease,
             record,
+            list,
         })
     }
-}
 
-impl Pending {
-    fn new(kind: Kind, frame: u64, first: u64) -> Self {
-        Self {
-            kind,
-            frame,
-            first,
-            ..Self::default()
+    /// The values of the next item.
+    fn list(&mut self) -> List {
+        let mut list = List::default();
+        let head = self.reader.next_list().ok().flatten();
+        let (count, format, has_state) = head.unwrap_or_default();
+        list.format = format;
+        for place in 0..count {
+            // The count is a claim of whoever sent it.
+            let Some(record) = self.reader.next_record().ok().flatten() else {
+                break;
+            };
+            match has_state && place == 0 {
+                true => list.state = Some(record),
+                false => list.parts.push(record),
+            }
         }
-    }
-
-    /// The message, unless there is nothing in it.
-    fn into_outgoing(mut self) -> Option<Outgoing> {
-        let (count, records, bulk) = self.writer.take();
-        let (frame, first, busy) = (self.frame, self.first, self.busy);
-        let message = match self.kind {
-            Kind::Outcome => ToManager::Results {
-                frame,
-                first,
-                count,
-                busy,
-                records,
-            },
-            Kind::Retriable => ToManager::Retriable {
-                frame,
-                first,
-                count,
-                busy,
-                records,
-            },
-        };
-        (count > 0).then(|| Outgoing {
-            message: message.with_bulk(bulk),
-            can_wait: false,
-        })
-    }
-
-    /// The item that would follow.
-    fn next(&self) -> u64 {
-        self.first + u64::from(self.writer.count())
+        list
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 
 use crate::outcome::Origin;
-use crate::payload::Batch;
+use crate::payload::{Batch, RecordReader};
 
 /// Batches by their first item. A batch goes when all of its items are through.
 #[derive(Debug, Default)]
@@ -15,6 +15,8 @@ pub(crate) struct Tokens {
     batches: BTreeMap<u64, Stored>,
     /// Batches whose origin is not trusted.
     untrusted: usize,
+    /// Each item is a batch by itself, since it may come here again while others of its batch still wait.
+    is_single: bool,
 }
 
 #[derive(Debug)]
@@ -30,8 +32,35 @@ pub(crate) struct Collected {
     pub(crate) bulk: Vec<Bytes>,
 }
 
+impl Collected {
+    /// A walk over it.
+    pub(crate) fn into_reader(self) -> RecordReader {
+        let bulk = self.bulk.into_iter().map(Vec::from).collect();
+        RecordReader::new(self.records, bulk)
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        let bulk: usize = self.bulk.iter().map(Bytes::len).sum();
+        (self.records.len() + bulk) as u64
+    }
+}
+
 impl Tokens {
+    /// Of a segment in a loop.
+    pub(crate) fn singles() -> Self {
+        Self {
+            is_single: true,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn insert(&mut self, first: u64, batch: Batch) {
+        if self.is_single && batch.count() > 1 {
+            for (index, item) in (first..).zip(0..batch.count()) {
+                self.insert(index, batch.single(item));
+            }
+            return;
+        }
         let remaining = batch.count();
         self.untrusted += usize::from(!batch.origin().is_trusted());
         self.batches.insert(first, Stored { batch, remaining });
@@ -133,7 +162,7 @@ fn overlap(first: u64, count: u32, items: &Range<u64>) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::payload::{BatchBuilder, Format, RecordReader};
+    use crate::payload::{BatchBuilder, Format};
 
     fn batch(values: Range<u8>, origin: Arc<Origin>) -> Batch {
         let mut builder = BatchBuilder::default();

@@ -72,6 +72,7 @@ fn told(router: &mut Router, answers: bool) -> Vec<String> {
                 let (handler, head) = ToManager::Results {
                     frame: execute.frame,
                     first: execute.first,
+                    reached: execute.to + 1,
                     count: execute.count,
                     busy: 0,
                     records: execute.records,

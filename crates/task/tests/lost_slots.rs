@@ -19,7 +19,7 @@ const STREAM: u64 = 7;
 const ITEMS: u8 = 24;
 const MESSAGE_BYTES_MAX: u64 = 1 << 20;
 
-/// A farm, a serial stage, a farm: two segments, the second one with a lease.
+/// A farm, a serial stage, a farm: three segments, the second one with a lease.
 fn plan() -> StreamPlan {
     let seq = |number| Skeleton::Seq(FunctionId(number));
     let farm = |number| Skeleton::Farm(Box::new(seq(number)));
@@ -98,7 +98,10 @@ impl Site {
                 }
                 Effect::Deliver { outcomes, .. } => {
                     let mut values = match outcomes.contents {
-                        Contents::WorkersLost { .. } | Contents::TooLarge { .. } => None,
+                        Contents::WorkersLost { .. }
+                        | Contents::TooLarge { .. }
+                        | Contents::TooManyParts { .. }
+                        | Contents::NothingToReduce => None,
                         Contents::Refused(origin) => panic!("refused of {origin:?}"),
                         Contents::Records(reader, _) => Some(reader),
                         Contents::Exhausted { attempts, .. } => panic!("{attempts} attempts"),
@@ -113,7 +116,9 @@ impl Site {
                     let (first, count) = (outcomes.first, outcomes.count);
                     self.router.taken(STREAM, first, count, self.now);
                 }
-                Effect::LostTrack { .. } => panic!("the token of an item that must run is gone"),
+                Effect::LostTrack { .. } | Effect::Total { .. } => {
+                    panic!("the token of an item that must run is gone")
+                }
             }
         }
     }
@@ -148,7 +153,7 @@ impl Site {
         }
         for first in execute.first..execute.first + u64::from(execute.count) {
             let value = reader.next_record().unwrap().unwrap().body[0];
-            if self.deadly.contains(&(execute.segment, value)) {
+            if (execute.from..=execute.to).any(|segment| self.deadly.contains(&(segment, value))) {
                 self.inboxes.remove(&slot);
                 self.router
                     .remove_slot(slot, Departure::Lost, None, self.now);
@@ -160,6 +165,7 @@ impl Site {
             let result = ToManager::Results {
                 frame: execute.frame,
                 first,
+                reached: execute.to + 1,
                 count: 1,
                 busy: 1_000_000,
                 records,
@@ -182,7 +188,7 @@ impl Site {
 proptest! {
     #[test]
     fn every_item_has_one_outcome_whatever_slots_die_of(
-        deadly in proptest::collection::btree_set((0..2_u16, 0..ITEMS), 0..8),
+        deadly in proptest::collection::btree_set((0..3_u16, 0..ITEMS), 0..8),
         frame_items_max in 1..9_u32,
         order in proptest::collection::vec(any::<u32>(), 64),
     ) {
@@ -204,7 +210,7 @@ proptest! {
             let pick = picks.next().unwrap() as usize % slots.len();
             site.work(slots[pick]);
         }
-        let expected = |value: u8| (!(0..2).any(|segment| deadly.contains(&(segment, value)))).then_some(value);
+        let expected = |value: u8| (!(0..3).any(|segment| deadly.contains(&(segment, value)))).then_some(value);
         let wanted: BTreeMap<u64, Option<u8>> =
             (0..ITEMS).map(|value| (u64::from(value), expected(value))).collect();
         prop_assert_eq!(site.outcomes, wanted);

@@ -119,7 +119,7 @@ impl Site {
                         assert_eq!(self.fates.insert(index, fate), None, "item {index}");
                     }
                 }
-                Effect::LostTrack { .. } => panic!("lost track"),
+                Effect::LostTrack { .. } | Effect::Total { .. } => panic!("lost track"),
             }
         }
     }
@@ -152,6 +152,7 @@ impl Site {
         let message = ToManager::Results {
             frame: execute.frame,
             first: execute.first,
+            reached: execute.to + 1,
             count,
             busy: 1,
             records,
@@ -177,6 +178,8 @@ fn fate(contents: &mut Contents) -> Fate {
         Contents::Refused(origin) => Fate::Refused(origin.worker.clone(), origin.is_trusted()),
         Contents::Exhausted { attempts, .. } => panic!("{attempts} attempts"),
         Contents::WorkersLost { count, .. } => panic!("{count} workers lost"),
+        Contents::NothingToReduce => panic!("nothing to reduce"),
+        Contents::TooManyParts { maximum } => panic!("more than {maximum} parts"),
         Contents::TooLarge { bytes, maximum } => panic!("{bytes} bytes of {maximum}"),
         Contents::Records(reader, origin) => {
             let record = reader.next_record().unwrap().unwrap();
@@ -204,7 +207,7 @@ fn a_strangers_exception_stays_a_strangers() {
     site.admit_values(2);
     site.join(STRANGER);
     while site.has_work(STRANGER) {
-        assert_eq!(site.frames[&STRANGER][0].0.segment, 0);
+        assert_eq!(site.frames[&STRANGER][0].0.from, 0);
         site.answer(STRANGER, |index, _| match index {
             0 => Given(Format::Pickle, true, b"os.system", None),
             _ => Given(Format::Data, true, b"ValueError", None),
@@ -234,7 +237,7 @@ fn a_token_that_a_stranger_touched_is_data_for_ever() {
     site.admit_values(1);
     while site.has_work(TRUSTED) && site.fates.len() < 2 {
         let (execute, _) = &site.frames[&TRUSTED][0];
-        let last = execute.segment == 2;
+        let last = execute.from == 2;
         let seen = site.answer(TRUSTED, |index, _| match (index, last) {
             (0, false) => Given(Format::Data, false, b"still", None),
             _ => Given(Format::Pickle, false, b"pickle", None),
@@ -272,7 +275,7 @@ fn an_answer_is_taken_apart_item_by_item() {
             break;
         }
         let (execute, _) = &site.frames[&STRANGER][0];
-        if execute.segment == 0 {
+        if execute.from == 0 {
             largest = largest.max(execute.count);
             site.answer(STRANGER, give);
         } else {

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use exoskel_flow::Lease;
+use exoskel_flow::{Lease, SegmentStep};
 use exoskel_task::message::{
     Call, EncodedMessage, Execute, ItemRules, ReceivedMessage, SegmentFunctions, ToManager, ToSlot,
 };
@@ -42,10 +42,20 @@ impl Slot {
                 timeout,
                 retries_on: None,
             },
-            segments: vec![SegmentFunctions {
-                serial: true,
-                functions: vec![[1; 32], [2; 32]],
-            }],
+            segments: vec![
+                SegmentFunctions {
+                    serial: true,
+                    steps: vec![SegmentStep::Call],
+                    functions: vec![[1; 32]],
+                    ..SegmentFunctions::default()
+                },
+                SegmentFunctions {
+                    serial: false,
+                    steps: vec![SegmentStep::Call],
+                    functions: vec![[2; 32]],
+                    ..SegmentFunctions::default()
+                },
+            ],
         });
         let answer = TimeoutAnswer {
             body: Bytes::from_static(b"too long"),
@@ -76,11 +86,13 @@ impl Slot {
         self.hear(&ToSlot::Execute(Execute {
             frame,
             stream: STREAM,
-            segment: 0,
+            from: 0,
+            to: 1,
             lease,
             grant: 4096,
             first: 0,
             count,
+            lists: false,
             records: records.take().1,
         }));
     }
@@ -222,18 +234,75 @@ fn nobody_looks_where_nothing_is_limited() {
     assert_eq!(slot.queue.look_at(at(20)), None, "the program is forgotten");
 }
 
-/// Aim: a function that never ends doesn't keep its slot when nobody wants its stream any more.
+/// Aim: a function that never ends doesn't keep its slot when nobody wants its stream any more, whether its time is limited or not.
 #[test]
-fn an_item_of_a_forgotten_program_must_end_all_the_same() {
-    let mut slot = Slot::new(Some(TIMEOUT));
-    slot.frame(1, Lease::Kept, 1);
-    slot.item(at(0));
-    slot.hear(&ToSlot::Forget { stream: STREAM });
-    assert_eq!(slot.queue.look_at(at(1)), Some(TIMEOUT));
-    assert!(matches!(slot.queue.look(TIMEOUT), Some(Overdue::Tell)));
-    assert_eq!(slot.queue.look_at(TIMEOUT), Some(TIMEOUT + GRACE));
-    let Some(Overdue::Leave(answers)) = slot.queue.look(TIMEOUT + GRACE) else {
-        panic!("it didn't end in time")
+fn the_running_item_of_a_forgotten_program_is_ended() {
+    for timeout in [Some(TIMEOUT), None] {
+        let mut slot = Slot::new(timeout);
+        slot.frame(1, Lease::Kept, 1);
+        slot.item(at(0));
+        slot.hear(&ToSlot::Forget { stream: STREAM });
+        assert!(slot.queue.has_deadline());
+        assert_eq!(slot.queue.look_at(at(70)), Some(at(0)));
+        assert!(matches!(slot.queue.look(at(70)), Some(Overdue::Tell)));
+        assert_eq!(slot.queue.overdue_after(), Some(Duration::ZERO));
+        assert_eq!(slot.queue.look_at(at(70)), Some(at(70) + GRACE));
+        let Some(Overdue::Leave(answers)) = slot.queue.look(at(70) + GRACE) else {
+            panic!("it didn't end in time")
+        };
+        assert!(exceptions(answers).is_empty(), "nobody wants its outcome");
+    }
+}
+
+/// Aim: an item that nobody needs is told to end if it runs, and no other one is. Method: an interrupt for each of three items in turn while the
+/// second one runs; the last one, which has not begun, goes back.
+#[test]
+fn an_item_that_nobody_needs_is_told_to_end() {
+    let mut slot = Slot::new(None);
+    slot.frame(1, Lease::Kept, 3);
+    let first = slot.item(at(0));
+    slot.finish(first, at(10));
+    let second = slot.item(at(10));
+    slot.hear(&ToSlot::Interrupt { frame: 1, index: 0 });
+    slot.hear(&ToSlot::Interrupt { frame: 2, index: 1 });
+    assert!(slot.queue.look(at(20)).is_none(), "that one doesn't run");
+    slot.hear(&ToSlot::Interrupt { frame: 1, index: 1 });
+    assert!(matches!(slot.queue.look(at(20)), Some(Overdue::Tell)));
+    assert_eq!(slot.queue.overdue_after(), Some(Duration::ZERO));
+    slot.finish(second, at(30));
+    assert!(!slot.queue.has_deadline(), "it has ended");
+    assert_eq!(slot.queue.overdue_after(), None);
+    let interrupt = ToSlot::Interrupt { frame: 1, index: 2 };
+    let EncodedMessage { handler, head, .. } = interrupt.with_bulk(Vec::new());
+    let received = ReceivedMessage {
+        handler,
+        head,
+        bulk: Vec::new(),
     };
-    assert!(exceptions(answers).is_empty(), "nobody wants its outcome");
+    let heard = slot
+        .queue
+        .receive(interrupt.endpoint(), received, &slot.passage);
+    let answer = heard.unwrap().remove(0).message;
+    let answer = ToManager::decode(answer.handler, answer.head);
+    let recalled = ToManager::Recalled {
+        frame: 1,
+        first: 2,
+        count: 1,
+    };
+    assert_eq!(answer, Ok(recalled));
+    assert!(matches!(slot.begin(at(40)), Work::Nothing));
+}
+
+/// Aim: the result of an item that nobody needs doesn't wait for a grant that never comes.
+#[test]
+fn a_large_result_that_nobody_needs_is_dropped() {
+    let mut slot = Slot::new(None);
+    slot.frame(1, Lease::Kept, 1);
+    let key = slot.item(at(0));
+    let large = vec![0; 5000];
+    let write = |writer: &mut RecordWriter| writer.push(Format::Pickle, false, &large, &[], []);
+    slot.queue.finish(key, at(1), write).unwrap();
+    assert!(slot.queue.leave(&slot.passage).len() == 1 && !slot.queue.has_left());
+    slot.hear(&ToSlot::Interrupt { frame: 1, index: 0 });
+    assert!(slot.queue.has_left(), "it still waits");
 }

@@ -35,7 +35,7 @@ pub use file::{FileError, read_private, read_public};
 pub use policy_file::{PolicyFile, PolicyFileError, SiteList};
 pub use renewal::Renewal;
 pub use rules::{Rules, RulesError};
-pub use sources::{CredentialSourceError, SourceChanges, Sources};
+pub use sources::{CredentialHolder, CredentialSourceError, SourceChanges, Sources};
 pub use stamp::{Stamp, Stamps};
 pub use timed::TimedTrust;
 pub use tls::ChainVerifier;

@@ -1,5 +1,6 @@
 //! What a node is told by files: who it is, whom it trusts, what its policy says.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,13 +19,24 @@ use crate::renewal::Renewal;
 use crate::stamp::Stamps;
 use crate::timed::TimedTrust;
 
+/// Another process, which alone reads this node's credential.
+pub trait CredentialHolder: Send + Sync {
+    /// The credential as its files have it now, with a key that stays where it is.
+    ///
+    /// # Errors
+    /// Why they can't be read, in words that name the file.
+    fn credential(&self) -> Result<Credential, String>;
+}
+
 /// Where a node finds who it is, whom it trusts, and what its policy says.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Sources {
     /// Who the node is.
     pub credential: Document,
     /// The key of a credential that doesn't hold it.
     pub key: Option<PathBuf>,
+    /// Who reads both in this process's place. Here they are only looked at for changes.
+    pub holder: Option<Arc<dyn CredentialHolder>>,
     /// A newer revocation list than the one in the credential.
     pub revocation_list: Option<PathBuf>,
     /// Whom to trust, where that isn't the credential's own authority.
@@ -42,6 +54,9 @@ pub enum CredentialSourceError {
     /// A credential that was handed over in memory.
     #[error(transparent)]
     Memory(#[from] CredentialError),
+    /// Who holds it hasn't given it.
+    #[error("{0}")]
+    Held(String),
     /// A revocation list that doesn't go with the credential.
     #[error("{}: {reason}", path.display())]
     RevocationList {
@@ -181,13 +196,24 @@ impl Sources {
         }
     }
 
-    /// The credential, and how many of its revocation lists came with it.
-    fn read_credential(&self) -> Result<(Credential, usize), CredentialSourceError> {
-        let mut credential = match (&self.credential, &self.key) {
+    /// The credential as its files have it, whatever peers will say of it.
+    ///
+    /// # Errors
+    /// [`CredentialSourceError`] names the file.
+    pub fn own(&self) -> Result<Credential, CredentialSourceError> {
+        if let Some(holder) = &self.holder {
+            return holder.credential().map_err(CredentialSourceError::Held);
+        }
+        Ok(match (&self.credential, &self.key) {
             (Document::File(path), None) => read_credential(path)?,
             (Document::File(path), Some(key)) => read_credential_and_key(path, key)?,
             (Document::Memory(pem), _) => Credential::from_pem(pem)?,
-        };
+        })
+    }
+
+    /// The credential, and how many of its revocation lists came with it.
+    fn read_credential(&self) -> Result<(Credential, usize), CredentialSourceError> {
+        let mut credential = self.own()?;
         let own_lists = credential.revocation_lists().len();
         if let Some(path) = &self.revocation_list {
             let lists = read_revocation_lists(path)?;
@@ -215,6 +241,20 @@ impl Sources {
         let policy = self.policy.as_ref()?;
         let rules = Authorization::parse(&policy.text().ok()?).ok()?;
         policy.ban_list(&rules)
+    }
+}
+
+impl fmt::Debug for Sources {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Sources")
+            .field("credential", &self.credential)
+            .field("key", &self.key)
+            .field("is_held", &self.holder.is_some())
+            .field("revocation_list", &self.revocation_list)
+            .field("trust", &self.trust)
+            .field("policy", &self.policy)
+            .finish()
     }
 }
 

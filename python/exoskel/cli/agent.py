@@ -6,15 +6,19 @@ import os
 import pwd
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from .. import _core
+from .. import _core, control_groups
 from ..agent_jobs import AgentLimits, HostJobs
 from ..agents_launcher import AGENT_PORT, ENDPOINT
+from ..errors import ExoskelError
+from ..host_sandbox import check_table
 from ..links import Node
 from ..worker_log import WorkerLog
+from ..worker_sandbox import check_files
 from . import UsageError, policy
 from .report import Commands, report
 
@@ -100,11 +104,14 @@ def _agent(arguments: argparse.Namespace) -> int:
         _count("--processes", arguments.processes, _PROCESSES_MAX),
     )
     account = _account(arguments.user)
+    control_groups.leave_to_agents()
+    control_groups.sweep(control_groups.base_places())
     policy.check(arguments.policy)
     # What it starts runs under its account, and must not read its keys.
     _core.hide_process()
     values = {name: getattr(arguments, name) for name in _PATHS}
     more = {name: value for name, value in values.items() if value is not None}
+    own = {**more, "credential": arguments.credential, "policy": arguments.policy}
     log = WorkerLog()
 
     def write(line: str) -> None:
@@ -123,8 +130,17 @@ def _agent(arguments: argparse.Namespace) -> int:
             patience=0.0,
             **more,
         ) as node,
-        contextlib.closing(HostJobs(limits, account, write, node._node.sandbox_of)) as jobs,
+        contextlib.closing(
+            HostJobs(
+                limits,
+                account,
+                write,
+                lambda owner: _without_own(node._node.sandbox_of(owner), account, own, write),
+                node._node.sessions,
+            )
+        ) as jobs,
     ):
+        _check_sandbox(node._node.sandbox_table(), account, own)
         endpoint = node.endpoint(ENDPOINT, threads=_THREADS)
         endpoint.stream_handler(jobs.start)
         endpoint.stream_handler(jobs.start_detached)
@@ -147,6 +163,39 @@ def _agent(arguments: argparse.Namespace) -> int:
                 write(line)
             time.sleep(_LOOK_SECONDS)
     return 0
+
+
+def _check_sandbox(
+    table: dict[str, Any] | None, account: pwd.struct_passwd | None, own: dict[str, Any]
+) -> None:
+    """See that this host can hold processes to its policy. What it can't after the policy has changed, each process says."""
+    if table is None:
+        return
+    is_root = os.geteuid() == 0 if account is None else account.pw_uid == 0
+    try:
+        check_table(table, is_root=is_root)
+        if account is None:
+            check_files(table, own)
+    except (ValueError, PermissionError) as error:
+        raise UsageError(f"{own['policy']}: {error}") from None
+
+
+def _without_own(
+    found: tuple[str, dict[str, Any]] | None,
+    account: pwd.struct_passwd | None,
+    own: dict[str, Any],
+    write: Callable[[str], None],
+) -> tuple[str, dict[str, Any]] | None:
+    """Return what somebody's processes may use, unless it is a file of the agent's own, which would be open to them under its account."""
+    if found is not None and account is None:
+        try:
+            check_files(found[1], own)
+        except PermissionError as error:
+            write(str(error))
+            # Where the files are is nothing that a creator is to know.
+            text = "the sandbox of this host's policy would let its code use files of the agent itself; the agent's log says which"
+            raise ExoskelError(text) from None
+    return found
 
 
 def _count(option: str, value: int, most: int) -> int:

@@ -27,6 +27,9 @@ from . import (
     whoami,
     worker,
 )
+from . import (
+    run as run_command,
+)
 from .report import report_error
 
 __all__ = ["parser", "run"]
@@ -78,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
     commands = every.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in (
         *(pki, worker, up, policy, links, gateway, agent, job, couple, keeper, config),
-        *(proxy, whoami, trust, front, sim, version),
+        *(run_command, proxy, whoami, trust, front, sim, version),
     ):
         module.add_commands(commands, common)
     return every

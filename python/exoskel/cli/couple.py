@@ -98,6 +98,8 @@ class _Tags(NamedTuple):
     pattern: re.Pattern[str]
     # A line that a process has written in pieces has one before each piece.
     is_repeated: bool = False
+    # What a process may print as well is removed only before a line's end that was a piece: an unbuffered Python writes it by itself.
+    is_repeated_at_end: bool = False
 
 
 _HYDRA = re.compile(r"\[(\d+)\] ?")
@@ -105,8 +107,8 @@ _HYDRA = re.compile(r"\[(\d+)\] ?")
 _OPEN_MPI = re.compile(r"\[\d+,(\d+)\]<std(?:out|err|diag)>: ?")
 _OPEN_MPI_4 = re.compile(r"\[\d+,(\d+)\]<std(?:out|err|diag)>:")
 _STARTERS = (
-    _Tags("HYDRA build details", "-prepend-rank", _HYDRA),
-    _Tags("Intel(R) MPI", "-prepend-rank", _HYDRA),
+    _Tags("HYDRA build details", "-prepend-rank", _HYDRA, is_repeated_at_end=True),
+    _Tags("Intel(R) MPI", "-prepend-rank", _HYDRA, is_repeated_at_end=True),
     _Tags("Open MPI", "--tag-output", _OPEN_MPI, is_repeated=True),
     _Tags("OpenRTE", "--tag-output", _OPEN_MPI_4, is_repeated=True),
     _Tags("slurm", "--label", re.compile(r" *(\d+): ?")),
@@ -385,6 +387,8 @@ class _Programs:
                     who, text = f"{name} {said[1]}", line[said.end() :]
                     if tag.is_repeated:
                         text = tag.pattern.sub("", text)
+                    elif tag.is_repeated_at_end:
+                        text = text.removesuffix(f"{said[0]}\n")
                 self.lines += 1
                 # Who reads our output may have seen enough (`| head`): the program goes on all the same.
                 with self._printing, contextlib.suppress(BrokenPipeError):

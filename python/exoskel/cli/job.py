@@ -9,7 +9,7 @@ from typing import Any
 
 from ..agents_launcher import ENDPOINT, agents_of, place_of
 from ..errors import ExoskelError
-from ..job_control import ask_to_end, local_jobs
+from ..job_control import ask_to_end, local_jobs, understood
 from ..links import Node
 from ..peer_text import one_line
 from . import UsageError
@@ -20,6 +20,8 @@ __all__ = ["add_commands"]
 # Of a job that is named by its beginning.
 _NAME_CHARACTERS_MIN = 4
 _NAME_CHARACTERS_SHOWN = 12
+# And of a program's words; --json has more.
+_SHOWN_MAX = 40
 _MORE = ("key", "trust_anchors", "vomsdir")
 # How long an agent may take to answer; to end a job, it waits for what runs.
 _ANSWER_SECONDS = 10.0
@@ -40,7 +42,8 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
         parents=[common],
         help="list the jobs that run",
         description="List the jobs of this account on this machine. With --agents, list those that the owner of the credential has at these "
-        "hosts: an agent tells nobody of others' jobs. A detached job whose creator has left is marked.",
+        "hosts: an agent tells nobody of others' jobs. Each line has processes that were started together: their program or function, and since when "
+        "they run. A detached job whose creator has left is marked.",
     )
     _add_agents(every)
     every.set_defaults(run=_list)
@@ -89,21 +92,37 @@ def _list(arguments: argparse.Namespace) -> int:
                 failed.append(f"{host}: {error}")
     rows = [
         [
-            job["job"][:_NAME_CHARACTERS_SHOWN],
+            one_line(job["job"])[:_NAME_CHARACTERS_SHOWN],
             job["host"] or "here",
-            job.get("owner", ""),
-            len(job["processes"]),
-            duration(int(time.time() - job["begun"])),
+            one_line(job.get("owner", "")),
+            _short(one_line(group["program"])),
+            group["processes"],
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(group["begun"])),
+            duration(int(time.time() - group["begun"])),
             _state(job),
         ]
         for job in found
+        for group in job["groups"] or [_nothing(job)]
     ]
-    titles = ["JOB", "HOST", "OWNER", "PROCESSES", "TIME", "STATE"]
-    text = table(titles, rows) if rows else "no job runs"
-    for reason in failed:
-        text += f"\n{reason}"
-    report(arguments, text, {"jobs": found, "failed": failed})
+    titles = ["JOB", "HOST", "OWNER", "PROGRAM", "PROCESSES", "BEGAN", "TIME", "STATE"]
+    where = (
+        "of this account runs on this machine"
+        if arguments.agents is None
+        else "of yours runs there"
+    )
+    # Where nobody could be asked, nobody knows what runs.
+    lines = [table(titles, rows)] if rows else [] if failed else [f"no job {where}"]
+    report(arguments, "\n".join([*lines, *failed]), {"jobs": found, "failed": failed})
     return 1 if failed else 0
+
+
+def _nothing(job: dict[str, Any]) -> dict[str, Any]:
+    """Return what is shown of a job of which nothing runs there."""
+    return {"program": "-", "processes": 0, "begun": job["begun"]}
+
+
+def _short(program: str) -> str:
+    return program if len(program) <= _SHOWN_MAX else f"{program[: _SHOWN_MAX - 3]}..."
 
 
 def _state(job: dict[str, Any]) -> str:
@@ -127,7 +146,7 @@ def _end(arguments: argparse.Namespace) -> int:
                 there += [(host, job, end) for job in jobs() if job["job"].startswith(asked)]
             except (ExoskelError, TimeoutError, ValueError) as error:
                 failed.append(f"{host}: {error}")
-        names = sorted({job["job"] for _, job, _ in there})
+        names = sorted({one_line(job["job"]) for _, job, _ in there})
         if len(names) > 1:
             raise ExoskelError(f"{asked} is the beginning of several jobs: {', '.join(names)}")
         for host, job, end in there:
@@ -137,9 +156,13 @@ def _end(arguments: argparse.Namespace) -> int:
             except (ExoskelError, TimeoutError, ValueError) as error:
                 failed.append(f"{host}: {error}")
     if not ended:
+        where = "on this machine" if arguments.agents is None else "there"
         why = f": {'; '.join(failed)}" if failed else ": exoskel job list shows those that do"
-        raise ExoskelError(f"no job {one_line(asked)} of yours runs there{why}")
-    lines = [f"job {one['job']} has ended {_at(one['host'])}" for one in ended]
+        raise ExoskelError(f"no job {one_line(asked)} of yours runs {where}{why}")
+    # A job may have several agents on a machine.
+    lines = list(
+        dict.fromkeys(f"job {one_line(one['job'])} has ended {_at(one['host'])}" for one in ended)
+    )
     report(arguments, "\n".join([*lines, *failed]), {"ended": ended, "failed": failed})
     return 1 if failed else 0
 
@@ -185,8 +208,7 @@ class _Agent:
         self._place = place
 
     def jobs(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._request("jobs").result(_ANSWER_SECONDS)
-        return found
+        return understood(self._request("jobs").result(_ANSWER_SECONDS))
 
     def end(self, job: dict[str, Any]) -> None:
         self._request("end", job["job"]).result(_END_SECONDS)

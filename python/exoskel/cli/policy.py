@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import AuthenticationError, CredentialError, PolicyError
 from ..identity import trust_anchors
 from ..peer_text import one_line
-from . import judgement
+from . import UsageError, judgement
 from .report import Commands, report
 
 __all__ = ["Explained", "add_commands", "check", "explained"]
@@ -31,7 +31,7 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
         "explain",
         parents=[common],
         help="say which rule decides for a wire, or for somebody's action",
-        usage="%(prog)s FROM TO CLASS [--policy FILE]\n       %(prog)s --identity FILE --action NAME --policy FILE [...]",
+        usage="%(prog)s FROM TO CLASS [--policy FILE]\n       %(prog)s --identity FILE --action NAME --policy FILE [--credential FILE] [...]",
         description="Say which rule protects a class of traffic between two places, and why the other rules don't. With --identity: say whether "
         "the owner of a credential may do an action, by which rule, and what is missing if not. Exit code 1 for an action that is denied.",
     )
@@ -66,6 +66,12 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
         help="whose: certificates, leaf first, such as a proxy; a key among them is not looked at",
     )
     action.add_argument("--action", metavar="NAME", help="what the service calls it")
+    action.add_argument(
+        "--credential",
+        type=Path,
+        metavar="FILE",
+        help="the credential of who is asked, such as that of `exoskel agent`: its own authority judges, in the place of a grid's",
+    )
     judgement.add_trust(explain)
     judgement.add_time(explain)
     judgement.add_rules(explain)
@@ -100,6 +106,10 @@ def _explain(arguments: argparse.Namespace) -> int:
     wire = [arguments.from_, arguments.to, arguments.class_]
     who = [arguments.identity, arguments.action]
     if None not in who and arguments.policy is not None and not any([*wire, arguments.other]):
+        if arguments.credential is not None and (arguments.trust_anchors or arguments.vomsdir):
+            raise UsageError(
+                "got --credential beside --trust-anchors or --vomsdir, expected one of both: whose authorities judge"
+            )
         return _explain_action(arguments)
     if None not in wire and not any(who):
         return _explain_wire(arguments)
@@ -115,15 +125,17 @@ def _explain_action(arguments: argparse.Namespace) -> int:
         chain = _core.certificates_of(arguments.identity.read_bytes())
     except CredentialError as error:
         raise CredentialError(f"{arguments.identity}: {error}") from None
-    trust = judgement.open_trust(
-        arguments.trust_anchors or trust_anchors(),
-        arguments.vomsdir,
-        judgement.rules(arguments),
-    )
+    asked = chain, arguments.at, arguments.policy, arguments.action
     try:
-        decision: dict[str, Any] = trust.decide(
-            chain, arguments.at, arguments.policy, arguments.action
-        )
+        decision: dict[str, Any]
+        if arguments.credential is not None:
+            decision = _core.decide_by_credential(arguments.credential.read_bytes(), *asked)
+        else:
+            decision = judgement.open_trust(
+                arguments.trust_anchors or trust_anchors(),
+                arguments.vomsdir,
+                judgement.rules(arguments),
+            ).decide(*asked)
     except AuthenticationError as error:
         raise AuthenticationError(
             f"{arguments.identity}: the credential could not be verified: {error}"
@@ -133,7 +145,7 @@ def _explain_action(arguments: argparse.Namespace) -> int:
         f"  decided by: {decision['rule'] or 'no rule, and what nothing allows is denied'}",
         f"  {one_line(decision['reason'])}",
         f"  local account: {decision['account'] or 'none'}",
-        f"  sandbox of its processes, where an agent holds them: {decision['sandbox'] or 'none'}",
+        f"  sandbox of its code, at an agent or a worker: {decision['sandbox'] or 'none'}",
     ]
     report(arguments, "\n".join(lines), {"action": arguments.action, **decision})
     return 0 if decision["allowed"] else 1

@@ -42,7 +42,7 @@ OPTIONS = {
 
 
 def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
-    """Add ``sim capacity``, ``sim keycache``, ``sim pack``, ``sim on-off``, ``sim requests``, ``sim system`` and ``sim links``."""
+    """Add ``sim capacity``, ``sim keycache``, ``sim pack``, ``sim on-off``, ``sim requests``, ``sim system``, ``sim links`` and ``sim jobs``."""
     parser = commands.add_parser(
         "sim",
         help="simulate session-key caches (how many keys fit, what a miss costs), or the whole system with faults",

@@ -1,4 +1,4 @@
-"""``exoskel sim system`` and ``exoskel sim links``: what the runtime promises, played in virtual time from seeds."""
+"""``exoskel sim system``, ``exoskel sim links`` and ``exoskel sim jobs``: what the runtime promises, played in virtual time from seeds."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from .sim_progress import as_usage, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ..sim.job_seeds import JobsRun
     from ..sim.link_seeds import LinksRun
     from ..sim.seeds import SystemRun
 
 __all__ = ["add_seed_commands"]
 
-# What both commands say of seeds.
+# What all of these commands say of seeds.
 SEEDS = (
     "One of: --seed N (one seed), --from N --count M (many, on all processors), --minutes T (fresh ones for so long). Each is played twice, and both plays must "
     "be the same. Exit code 1 if a promise was broken, 130 if none was until Ctrl-C. docs/virtual-time.md explains what is real in it."
@@ -27,7 +28,7 @@ SEEDS = (
 
 
 class Played(NamedTuple):
-    """What one of the two commands plays."""
+    """What one of the commands plays."""
 
     # One seed; the first seed, how many, and what is told of each.
     one: Callable[[int], Any]
@@ -41,7 +42,7 @@ class Played(NamedTuple):
 
 
 def add_seed_commands(actions: Commands, common: argparse.ArgumentParser) -> None:
-    """Add ``sim system`` and ``sim links``."""
+    """Add ``sim system``, ``sim links`` and ``sim jobs``."""
     parser = actions.add_parser(
         "system",
         parents=[common],
@@ -81,6 +82,17 @@ def add_seed_commands(actions: Commands, common: argparse.ArgumentParser) -> Non
         help="let nothing else go wrong than this, out of what the seed has: none, or some of the kinds in docs/virtual-time.md, such as cut,kill (default: all)",
     )
     parser.set_defaults(run=_links)
+    parser = actions.add_parser(
+        "jobs",
+        parents=[common],
+        help="play jobs of processes on several hosts in virtual time, with faults, from seeds",
+        description="Play a job's creator, agents and processes in virtual time, with what goes wrong, and check what jobs promise. Nothing runs after its job. Each "
+        "future has one outcome, with the true reason. Siblings find each other, and those that take another one's place. "
+        f"{SEEDS} "
+        "Example: exoskel sim jobs --minutes 5",
+    )
+    _add_seeds(parser)
+    parser.set_defaults(run=_jobs)
 
 
 def _add_seeds(parser: argparse.ArgumentParser) -> None:
@@ -108,6 +120,14 @@ def _system(arguments: argparse.Namespace) -> int:
     return _play(
         arguments,
         Played(system, play, scenario, _told_of_system, _size_of_system, "exoskel sim system"),
+    )
+
+
+def _jobs(arguments: argparse.Namespace) -> int:
+    from ..sim.job_seeds import jobs, play, scenario
+
+    return _play(
+        arguments, Played(jobs, play, scenario, _told_of_jobs, _size_of_jobs, "exoskel sim jobs")
     )
 
 
@@ -270,4 +290,17 @@ def _told_of_links(run: LinksRun) -> str:
         f"  requests: {run.replies:,} replies, {run.requests_lost:,} losses, one outcome each\n"
         f"  rights: {run.refused:,} links and lookups refused, {run.looked_up:,} startpoints given by rules, {run.ended:,} links ended by time or rules; no call came without a right\n"
         f"  wires: {run.wire_bytes:,} bytes, and nothing was seen that must be encrypted"
+    )
+
+
+def _size_of_jobs(run: JobsRun) -> str:
+    return f"{run.hosts} hosts, {run.groups} groups of processes"
+
+
+def _told_of_jobs(run: JobsRun) -> str:
+    return (
+        f"  faults: {run.faults}; {run.agents_lost} agents were lost, and {run.lost} processes with them\n"
+        f"  processes: {run.processes} were started, {run.there} were there, {run.refused} starts were refused, {run.failed} futures failed\n"
+        f"  siblings: groups were told {run.told} times, {run.siblings} siblings were named, {run.met} of them ran then; {run.replaced} slots took another one's place\n"
+        f"  end: {run.killed} processes were killed; at most {run.longest_end_s:.3f} s from when an agent knew that its job was over to the end of its last process"
     )

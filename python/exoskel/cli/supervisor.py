@@ -1,6 +1,7 @@
 """The supervisor of a worker: it owns the listening socket and keeps the slot processes alive.
 
-It holds no keys and speaks to nobody; each slot reads the credential itself. Slots are forked by a `Zygote`. A slot is the leader of a process group of its own, and
+It holds no keys and speaks to nobody. A child of its own, the signer, is the only process of the worker that reads its credential; slots ask it
+for signatures. Both are forked by a `Zygote`. A slot is the leader of a process group of its own, and
 adopts what its tasks detach, as the supervisor does when a slot is gone: so what a task has started ends with its slot, whatever
 sessions and groups it makes. The kernel ends the slot when the supervisor dies. Nothing that goes wrong here ends what runs: a slot that
 can't be started is tried again, and a line that can't be written is counted.
@@ -17,10 +18,11 @@ from collections.abc import Sequence
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from .. import _core
+from .. import _core, own_folders
 from ..options import sealed
 from ..worker_log import WorkerLog
 from ..zygote import Zygote
+from .slot_output import SlotOutput
 
 __all__ = ["Supervisor"]
 
@@ -58,6 +60,11 @@ class Supervisor:
         How long, in seconds, what runs may take when the supervisor is told to end. A second signal ends everything at once.
     listener : _core.Listener, optional
         The socket that slots inherit; it is closed at the end.
+    has_signer : bool
+        Whether the slots need one: they do if they prove themselves by a credential in a file.
+    folder : str, optional
+        Where each slot that is confined makes a folder of its own, by its process number. What is there goes with the slot, and the folder at the end.
+        With it, slots may be confined: what is printed there comes to the log.
     """
 
     def __init__(
@@ -69,6 +76,8 @@ class Supervisor:
         once: bool = False,
         drain: float = 0.0,
         listener: _core.Listener | None = None,
+        has_signer: bool = False,
+        folder: str | None = None,
     ) -> None:
         self._told = sealed(told)
         self._descriptors = [self._told]
@@ -76,12 +85,28 @@ class Supervisor:
         if listener is not None:
             self._descriptors.append(listener.fileno())
             self._command += ["--listen-fd", str(listener.fileno())]
+        self._requests: tuple[socket.socket, ...] = ()
+        if has_signer:
+            self._requests = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            ends = [one.fileno() for one in self._requests]
+            self._descriptors += ends
+            self._command += ["--signer-fd", str(ends[0]), "--requests-fd", str(ends[1])]
+        self._folder = folder
         self._once = once
         self._drain = drain
         self._log = WorkerLog()
         self._listener = listener
         self._slots = [_Slot(number) for number in range(slots)]
+        self._signer = _Slot(None)
+        # The signer first: nothing comes about without it.
+        self._all = [self._signer, *self._slots] if has_signer else self._slots
         self._selector = selectors.DefaultSelector()
+        self._output: SlotOutput | None = None
+        if folder is not None:
+            self._output = SlotOutput(self._selector, self._log)
+            number = self._output.theirs.fileno()
+            self._descriptors.append(number)
+            self._command += ["--output-fd", str(number)]
         self._ends_at: float | None = None
         self._ending = False
         # How often it was told to end.
@@ -107,7 +132,7 @@ class Supervisor:
             self._handlers[number] = signal.signal(number, self._on_signal)
         # A child that stops says so by this only. It wakes the loop, and that is all.
         self._handlers[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
-        self._selector.register(self._wake_reader, selectors.EVENT_READ)
+        self._selector.register(self._wake_reader, selectors.EVENT_READ, self._drain_wake)
         self._others = _children()
         self._prctl(_ADOPT_ORPHANS, 1, 0, 0, 0)
         return self
@@ -124,12 +149,18 @@ class Supervisor:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._woken_before)
+        if self._output is not None:
+            self._output.close()
         self._selector.close()
         self._wake_reader.close()
         self._wake_writer.close()
         os.close(self._told)
         if self._listener is not None:
             self._listener.close()
+        for one in self._requests:
+            one.close()
+        if self._folder is not None:
+            own_folders.remove(self._folder)
 
     def run(self) -> int:
         """Start the slots and keep them alive.
@@ -149,16 +180,16 @@ class Supervisor:
                 now >= self._ends_at or not any(slot.process for slot in self._slots)
             ):
                 break
-            for slot in self._slots:
+            for slot in self._all:
                 if slot.process is None and slot.starts_at <= now and self._ends_at is None:
                     self._start(slot, now)
                 elif slot.process is not None:
                     self._end_if_stopped(slot, slot.process, now)
             for key, _ in self._selector.select(self._pause(now)):
-                if key.data is not None:
+                if isinstance(key.data, _Slot):
                     self._on_exit(key.data)
                 else:
-                    self._drain_wake()
+                    key.data()
         return 1 if self._failed else 0
 
     def _leave(self, now: float) -> None:
@@ -184,27 +215,25 @@ class Supervisor:
             slot.stopped_at = now
         elif now - slot.stopped_at >= _STOPPED_SECONDS:
             self._log.write(
-                f"worker: slot {slot.number} has been stopped for {_STOPPED_SECONDS:g} seconds, starting another"
+                f"worker: {slot.name} has been stopped for {_STOPPED_SECONDS:g} seconds, starting another"
             )
             _signal_group(process, signal.SIGKILL)
 
     def _pause(self, now: float) -> float | None:
         times = [
-            slot.starts_at for slot in self._slots if slot.process is None and self._ends_at is None
+            slot.starts_at for slot in self._all if slot.process is None and self._ends_at is None
         ]
         if self._ends_at is not None:
             times.append(self._ends_at)
         times += [
             slot.stopped_at + _STOPPED_SECONDS
-            for slot in self._slots
+            for slot in self._all
             if slot.process is not None and slot.stopped_at is not None
         ]
         return max(0.0, min(times) - now) if times else None
 
     def _start(self, slot: "_Slot", now: float) -> None:
-        words = ["--slot", str(slot.number)]
-        if slot.starts:
-            words += ["--replacement", "1"]
+        words = slot.words()
         try:
             if self._zygote is None:
                 self._zygote = Zygote(self._command, self._descriptors)
@@ -238,12 +267,15 @@ class Supervisor:
         """Have the next start of a slot wait, longer each time."""
         slot.wait_seconds = min(_WAIT_SECONDS_MAX, max(_WAIT_SECONDS_MIN, 2 * slot.wait_seconds))
         if slot.wait_seconds == _WAIT_SECONDS_MIN:
-            self._log.write(f"worker: slot {slot.number} {why}, starting another")
+            self._log.write(f"worker: {slot.name} {why}, starting another")
         slot.starts_at = now + slot.wait_seconds
 
     def _on_exit(self, slot: "_Slot") -> None:
         code = self._reap(slot)
         now = time.monotonic()
+        if slot is self._signer:
+            # The sessions of slots end with it: nobody says any more whether their managers are good.
+            return self._wait(slot, now, f"ended with code {code}")
         if code == WRONG_MANAGER and all(slot.starts == 1 for slot in self._slots):
             # It has said so. Nobody was served yet, so the name that was given is wrong, or the address.
             self._failed = self._ending = True
@@ -267,11 +299,13 @@ class Supervisor:
         slot.stopped_at = None
         _, status = os.waitpid(process, 0)
         self._end_orphans()
+        if self._folder is not None:
+            own_folders.remove(os.path.join(self._folder, str(process)))
         return os.waitstatus_to_exitcode(status)
 
     def _end_orphans(self) -> None:
         """End what has come to the supervisor: the rest of slots that are gone. Running slots keep their own."""
-        running = {slot.process for slot in self._slots if slot.process is not None}
+        running = {slot.process for slot in self._all if slot.process is not None}
         if self._zygote is not None:
             running.add(self._zygote.process)
         deadline = time.monotonic() + _ORPHANS_SECONDS
@@ -289,7 +323,7 @@ class Supervisor:
             time.sleep(0.001)
 
     def _end_all(self) -> None:
-        running = [slot for slot in self._slots if slot.process is not None]
+        running = [slot for slot in self._all if slot.process is not None]
         for slot in running:
             if slot.process is not None:
                 # To itself: leave at once. To all that its task has started: end.
@@ -302,10 +336,10 @@ class Supervisor:
             if left <= 0:
                 break
             for key, _ in self._selector.select(left):
-                if key.data is not None:
+                if isinstance(key.data, _Slot):
                     self._reap(key.data)
                 else:
-                    self._drain_wake()
+                    key.data()
         for slot in running:
             if slot.process is not None:
                 self._reap(slot)
@@ -319,10 +353,11 @@ class Supervisor:
 
 
 class _Slot:
-    """One slot: its process, or when the next one starts."""
+    """One slot: its process, or when the next one starts. Without a number, the signer."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int | None) -> None:
         self.number = number
+        self.name = "the signer" if number is None else f"slot {number}"
         self.process: int | None = None
         self.descriptor = -1
         # How many processes it has had.
@@ -332,6 +367,12 @@ class _Slot:
         self.stopped_at: float | None = None
         self.starts_at = 0.0
         self.wait_seconds = 0.0
+
+    def words(self) -> list[str]:
+        """Return what its next process is told."""
+        if self.number is None:
+            return ["--signer", "1"]
+        return ["--slot", str(self.number), *(["--replacement", "1"] if self.starts else [])]
 
 
 def _children() -> set[int]:

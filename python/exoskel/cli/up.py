@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 from ..errors import ExoskelError
 from ..hosts import HostAddress, UnixAddress, parse_address, read_hosts
+from ..ssh_commands import SSH, hint_of, python_words
 from ..start_options import number_of_slots, worker_words
 from . import pki, policy
 from .report import Commands, report, table
 
 __all__ = ["add_commands"]
 
-_SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10"
 _AT_ONCE_MAX = 16
 _HOST_SECONDS = 60.0
 # Of what a host answers: it has one line to say.
@@ -78,7 +78,7 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ssh",
         type=_command,
-        default=_SSH,
+        default=shlex.join(SSH),
         metavar="COMMAND",
         help="the ssh client and its options (default: %(default)s)",
     )
@@ -145,7 +145,7 @@ def _command(text: str) -> list[str]:
         words = []
     if not words:
         raise argparse.ArgumentTypeError(
-            f"got {text!r}, expected a command such as {_SSH!r}, with its quotes closed"
+            f"got {text!r}, expected a command such as {shlex.join(SSH)!r}, with its quotes closed"
         )
     return words
 
@@ -215,10 +215,8 @@ def _worker(arguments: argparse.Namespace, host: HostAddress, *words: str) -> st
     """Return the command that speaks to a host's worker. What comes of the hosts file is quoted."""
     python = dict(host.options).get("python", arguments.python)
     listen = ["--listen", f"tcp://{_listens_at(host)}"]
-    rest = shlex.join(["-m", "exoskel", "worker", "--json", *listen, *words])
-    # As everywhere else in such files; within quotes the shell of the host would take it for a name.
-    home = '"$HOME"/' if python.startswith("~/") else ""
-    return f"exec {home}{shlex.quote(python.removeprefix('~/') if home else python)} {rest}"
+    rest = ["-m", "exoskel", "worker", "--json", *listen, *words]
+    return f"exec {python_words(python, rest)}"
 
 
 def start_script(arguments: argparse.Namespace, host: HostAddress, credential_bytes: int) -> str:
@@ -332,15 +330,8 @@ def _ssh(
     said = str(error or "") or done.stderr.decode("utf-8", "replace").strip() or output
     ended = f"exit code {done.returncode}" if done.returncode else "it ended without an answer"
     last = said.splitlines()[-1] if said else ended
-    hint = ""
-    # Its own prefix stands before what hinders the connection; then nobody has looked at a key yet.
-    if done.returncode == 255 and not last.startswith("ssh: "):
-        hint = " (does `ssh` to it work without a password?)"
-    elif done.returncode == 127:
-        python = dict(host.options).get("python", arguments.python)
-        hint = f" (is {python} there? see --python)"
-    elif "No module named exoskel" in last:
-        hint = " (is Exoskel installed for it?)"
+    python = dict(host.options).get("python", arguments.python)
+    hint = hint_of(done.returncode, last, python, "--python")
     raise ExoskelError(f"{last.removeprefix('exoskel: error: ')[:_ANSWER_CHARACTERS_MAX]}{hint}")
 
 

@@ -3,19 +3,22 @@
 import argparse
 import os
 import pickle
+import secrets
 import signal
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
-from .. import _core, inner_threads
+from .. import _core, inner_threads, worker_sandbox
 from ..cores import usable_cores
-from ..errors import CredentialError
+from ..errors import CredentialError, PolicyError
 from ..hosts import HostAddress, UnixAddress, parse_address_alone
 from ..identity import read_private
 from ..options import SECONDS_MAX, WorkerOptions, add_arguments, as_command_line, checked, given
 from ..start_options import number_of_slots
 from . import background, policy
+from .apart import in_child
 from .report import Commands, report
 from .supervisor import Supervisor
 
@@ -23,6 +26,8 @@ __all__ = ["add_commands"]
 
 _MANAGER_PORT = 7600
 _DRAIN_SECONDS = 30.0
+# Of the name of a folder that nobody else is to guess.
+_FOLDER_BYTES = 8
 _ENDS = {
     "stopped": "stopped",
     "killed": "killed: it did not end when it was told to",
@@ -37,6 +42,7 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
         parents=[common],
         help="offer slots of this host to managers",
         description="Offer slots of this host to managers. Each slot is a process. It serves one manager, and is then replaced by a new one. "
+        "Managers whose code the [sandbox] of the policy confines, and those of a grid, get slots that the kernel holds to it. "
         "Ctrl-C or SIGTERM ends the worker when its running items are done (see --drain). A second signal ends it at once. No "
         "process is left behind.",
     )
@@ -115,15 +121,22 @@ def _worker(arguments: argparse.Namespace) -> int:
         arguments.parser.error(
             "--credential is required (issue one with: exoskel pki issue --role worker --name HOST)"
         )
-    # Now, once, and not by each slot, and before the port is bound: nobody is to be told that a worker listens which can let nobody in.
-    _check_credential(Path(arguments.credential), arguments.key and Path(arguments.key))
     if arguments.policy is not None:
         policy.check(Path(arguments.policy))
     if arguments.key_memory is not None:
         _core.check_key_memory(arguments.key_memory)
     options = given(WorkerOptions, arguments)
     node = dict(checked(WorkerOptions, "worker", options))
-    _core.check_worker(node)
+    # Now, once, and not by each slot, and before the port is bound: nobody is to be told that a worker listens which can let nobody in.
+    name, sandbox = in_child(lambda: _checked(arguments, node))
+    if sandbox is not None:
+        worker_sandbox.check(sandbox, node)
+        from ..host_sandbox import check_table
+
+        try:
+            check_table(sandbox, is_root=os.geteuid() == 0)
+        except ValueError as error:
+            raise PolicyError(f"{arguments.policy}: {error}") from None
     told: dict[str, Any] = {
         "options": node,
         "slots": arguments.slots or usable_cores(),
@@ -132,6 +145,10 @@ def _worker(arguments: argparse.Namespace) -> int:
     if arguments.background:
         return _in_background(arguments, told["slots"], told["drain"], options)
     slots = told["slots"]
+    # Made by the first slot that is confined.
+    told["folder"] = os.path.join(
+        tempfile.gettempdir(), f"exoskel-worker-{secrets.token_hex(_FOLDER_BYTES)}"
+    )
     told["environment"] = inner_threads.variables(told["options"]["inner_threads"], slots)
     listener: _core.Listener | None = None
     if arguments.join:
@@ -151,13 +168,15 @@ def _worker(arguments: argparse.Namespace) -> int:
         once=arguments.once,
         drain=told["drain"],
         listener=listener,
+        has_signer=True,
+        folder=told["folder"],
     )
     # Its place is its own until all slots have ended.
     place = background.registered(
         arguments.ready_fd,
         listens_at,
         told["drain"],
-        _certified_name(arguments.credential),
+        name,
         node["policy"] or "",
     )
     with place, supervisor:
@@ -220,6 +239,15 @@ def _in_background(
         {"listen": _url(address), "slots": slots, "process": process_id, "log": log},
     )
     return 0
+
+
+def _checked(
+    arguments: argparse.Namespace, node: dict[str, Any]
+) -> tuple[str, dict[str, Any] | None]:
+    """See that the worker can prove who it is; return its name, and what its policy lets code in a sandbox use."""
+    _check_credential(Path(arguments.credential), arguments.key and Path(arguments.key))
+    sandbox = _core.check_worker(node)
+    return _certified_name(arguments.credential), sandbox
 
 
 def _check_credential(path: Path, key: Path | None) -> None:

@@ -2,7 +2,8 @@
 
 `capacity` answers from a formula. `keycache` runs traces through caches, keys only or on interconnect cards in virtual time, and
 returns tables. `live` runs a trace over real links between local nodes. `pack` makes traces of what other tools wrote, `on_off` and `requests` make them up. `paper` repeats the tables and figures of a paper (``docs/paper-key-cache.md``).
-`system` plays manager, workers and users in virtual time, with faults; `links` plays programs that link to each other (``docs/virtual-time.md``)::
+`system` plays manager, workers and users in virtual time, with faults; `links` plays programs that link to each other, `jobs`
+processes on several hosts that end together (``docs/virtual-time.md``)::
 
     from exoskel import sim
 
@@ -11,14 +12,16 @@ returns tables. `live` runs a trace over real links between local nodes. `pack` 
     table["hit_rate"], table.to_pandas()
     assert sim.system(seed=604264).broken is None
     assert sim.links(seed=7, nodes=3, faults=["cut", "kill"]).broken is None
+    assert sim.jobs(seed=7).broken is None
 
-Tables are NumPy arrays and pictures are drawn by matplotlib: ``pip install '.[plot]'`` in a checkout has both. `capacity`, `system` and `links` need neither.
+Tables are NumPy arrays and pictures are drawn by matplotlib: ``pip install '.[plot]'`` in a checkout has both. `capacity`, `system`, `links` and `jobs` need neither.
 """
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .figures.produce import paper
     from .import_trace import Packed, pack
+    from .job_seeds import JobsRun, jobs
     from .link_seeds import LinksRun, links
     from .live_runs import Live, live
     from .model import capacity
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from .tables import Table
 
 __all__ = [
+    "JobsRun",
     "LinksRun",
     "Live",
     "Packed",
@@ -36,6 +40,7 @@ __all__ = [
     "SystemRun",
     "Table",
     "capacity",
+    "jobs",
     "keycache",
     "links",
     "live",
@@ -47,6 +52,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "JobsRun": "job_seeds",
     "LinksRun": "link_seeds",
     "Live": "live_runs",
     "Packed": "import_trace",
@@ -54,6 +60,7 @@ _HOMES = {
     "SystemRun": "seeds",
     "Table": "tables",
     "capacity": "model",
+    "jobs": "job_seeds",
     "keycache": "sweep",
     "links": "link_seeds",
     "live": "live_runs",

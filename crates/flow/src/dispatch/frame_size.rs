@@ -3,7 +3,7 @@
 use super::{Choice, Outlook, View};
 use crate::slot::{FRAMES_HIDING, nanos};
 use crate::stream::{SegmentState, Stream};
-use crate::{Lease, SchedulerConfig};
+use crate::{Lease, SchedulerConfig, Then};
 
 /// The share of what is ready that one frame may have is this part of an equal share, so that the last frames of a
 /// stream are small and slots end together.
@@ -19,6 +19,13 @@ impl Outlook<'_> {
     /// How many items of such a time are worth a frame.
     pub(super) fn full_frame(&self, item_nanos: u64) -> u64 {
         (nanos(self.config.frame_time) / item_nanos)
+            .min(u64::from(self.config.frame_items_max))
+            .max(1)
+    }
+
+    /// How many items of such a time are worth a frame that is folded into one result.
+    fn full_fold(&self, item_nanos: u64) -> u64 {
+        (nanos(self.config.fold_time) / item_nanos)
             .min(u64::from(self.config.frame_items_max))
             .max(1)
     }
@@ -52,13 +59,20 @@ impl View<'_> {
         stream: &Stream,
         segment: &SegmentState,
         lease: Lease,
+        is_alone: bool,
     ) -> Option<Choice> {
         let range = segment.ready.first()?;
-        let item_nanos = item_nanos(self.all.config, segment, self.row);
+        let item_nanos = match segment.serial_time.nanos().filter(|_| is_alone) {
+            Some(serial) => serial.max(1),
+            None => item_nanos(self.all.config, segment, self.row),
+        };
         let known = segment.estimates.get(self.row);
         let grown = u64::from(known.map_or(1, |known| known.items_max));
         let passed = self.items_passed(segment, item_nanos, lease);
-        let full = self.all.full_frame(item_nanos).max(passed);
+        let full = match segment.then {
+            Then::Fold => self.all.full_fold(item_nanos),
+            _ => self.all.full_frame(item_nanos).max(passed),
+        };
         let share = self.share(segment, item_nanos, lease).max(passed);
         let wanted = full.min(grown).min(share).min(range.end - range.start);
         let bytes_max = self
@@ -92,7 +106,8 @@ impl View<'_> {
         }
         Some(Choice {
             place: 0,
-            segment: 0,
+            from: 0,
+            to: 0,
             first: range.start,
             count,
             bytes,

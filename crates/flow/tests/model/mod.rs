@@ -17,11 +17,31 @@ struct Job {
     serial_left: u32,
     /// Each item goes on to other functions after the serial one by itself.
     goes_on: bool,
+    /// The segment behind the serial one that all items pass first.
+    halfway: Option<u16>,
     done: Vec<(Index, u64)>,
+}
+
+/// A frame as it was sent.
+#[derive(Clone, Copy)]
+struct Dispatched {
+    stream: StreamId,
+    from: u16,
+    to: u16,
+    first: Index,
+    count: u32,
+}
+
+impl Dispatched {
+    fn range(&self) -> Range<Index> {
+        self.first..self.first + u64::from(self.count)
+    }
 }
 
 enum Answer {
     Results(FrameId, Index, Vec<u64>),
+    /// Results for this segment of the program, of items that were to go on.
+    Halfway(FrameId, u16, Index, Vec<u64>),
     Released(FrameId),
     Announced(FrameId, Index, u64),
     Recalled(FrameId, Index, u32),
@@ -62,14 +82,19 @@ pub(crate) struct World {
     pub(crate) scheduler: Scheduler,
     programs: BTreeMap<StreamId, Program>,
     processes: BTreeMap<SlotId, Process>,
-    frames: BTreeMap<FrameId, (StreamId, u16, Index, u32)>,
+    frames: BTreeMap<FrameId, Dispatched>,
     seen_frames: BTreeSet<FrameId>,
     suspects: BTreeSet<(StreamId, Index)>,
+    /// Copies of items that other slots have answered for.
+    late: BTreeSet<(FrameId, Index)>,
+    /// Items that were dispatched while another slot had them.
+    pub(crate) copies: u32,
     pub(crate) outcomes: BTreeMap<(StreamId, Index), u32>,
     untaken: BTreeMap<StreamId, BTreeSet<Index>>,
     pub(crate) cancelled: BTreeSet<(StreamId, Index)>,
     pub(crate) charges: BTreeMap<(StreamId, Index), u32>,
     closed: BTreeSet<StreamId>,
+    ended: BTreeSet<StreamId>,
     next_slot: u32,
     pub(crate) now: Duration,
     size_max: u32,
@@ -86,11 +111,14 @@ impl World {
             frames: BTreeMap::new(),
             seen_frames: BTreeSet::new(),
             suspects: BTreeSet::new(),
+            late: BTreeSet::new(),
+            copies: 0,
             outcomes: BTreeMap::new(),
             untaken: BTreeMap::new(),
             cancelled: BTreeSet::new(),
             charges: BTreeMap::new(),
             closed: BTreeSet::new(),
+            ended: BTreeSet::new(),
             next_slot: 0,
             now: Duration::ZERO,
             size_max,
@@ -177,6 +205,12 @@ impl World {
         }
     }
 
+    /// No more items will come.
+    pub(crate) fn end(&mut self, stream: StreamId) {
+        self.scheduler.end_of_input(stream);
+        self.ended.insert(stream);
+    }
+
     pub(crate) fn close(&mut self, stream: StreamId) {
         self.scheduler.close_stream(stream, self.now);
         self.closed.insert(stream);
@@ -186,7 +220,7 @@ impl World {
             let frames = &self.frames;
             process
                 .waiting
-                .retain(|(frame, _)| frames[frame].0 != stream);
+                .retain(|(frame, _)| frames[frame].stream != stream);
         }
     }
 
@@ -203,7 +237,12 @@ impl World {
         let process = self.processes.remove(&slot).unwrap();
         let alone = process.running.len() == 1;
         for (frame, index) in process.running {
-            let item = (self.frames[&frame].0, index);
+            // Another copy goes on, or has had its answer.
+            let is_late = self.late.contains(&(frame, index));
+            if is_late || self.others(frame, index).next().is_some() {
+                continue;
+            }
+            let item = (self.frames[&frame].stream, index);
             if self.closed.contains(&item.0) || departure != Departure::Lost {
                 continue;
             }
@@ -237,13 +276,21 @@ impl World {
                     slot,
                     frame,
                     stream,
-                    segment,
+                    from,
+                    to,
                     first,
                     count,
                     lease,
                     ..
                 } => {
-                    self.check_dispatch(slot, frame, stream, segment, first, count);
+                    let sent = Dispatched {
+                        stream,
+                        from,
+                        to,
+                        first,
+                        count,
+                    };
+                    self.check_dispatch(slot, frame, sent);
                     self.check_lease(slot, frame, lease);
                     self.processes
                         .get_mut(&slot)
@@ -267,6 +314,15 @@ impl World {
                     );
                     process.inbox.push_back(action);
                 }
+                Action::Interrupt { slot, frame, index } => {
+                    let is_closed = self.closed.contains(&self.frames[&frame].stream);
+                    assert!(
+                        is_closed || self.late.contains(&(frame, index)),
+                        "interrupted what counts"
+                    );
+                    let process = self.processes.get_mut(&slot).unwrap();
+                    process.inbox.push_back(action);
+                }
                 Action::Failed {
                     stream,
                     segment,
@@ -275,9 +331,9 @@ impl World {
                 } => {
                     assert_eq!(count, self.charges[&(stream, index)]);
                     // It was out there for the last time.
-                    assert!(self.frames.values().any(|&(of, at, first, count)| {
-                        (of, at) == (stream, segment)
-                            && (first..first + u64::from(count)).contains(&index)
+                    assert!(self.frames.values().any(|sent| {
+                        (sent.stream, sent.from) == (stream, segment)
+                            && sent.range().contains(&index)
                     }));
                     assert_eq!(count, self.scheduler.config().retries);
                     self.suspects.remove(&(stream, index));
@@ -288,22 +344,15 @@ impl World {
         self.check_budgets();
     }
 
-    fn check_dispatch(
-        &mut self,
-        slot: SlotId,
-        frame: FrameId,
-        stream: StreamId,
-        segment: u16,
-        first: Index,
-        count: u32,
-    ) {
+    fn check_dispatch(&mut self, slot: SlotId, frame: FrameId, sent: Dispatched) {
+        let Dispatched { stream, count, .. } = sent;
         assert!(
             self.seen_frames.insert(frame),
             "a frame number was used twice"
         );
         assert!(count > 0 && count <= self.scheduler.config().frame_items_max);
         assert!(!self.closed.contains(&stream));
-        self.frames.insert(frame, (stream, segment, first, count));
+        self.frames.insert(frame, sent);
         let process = self
             .processes
             .get_mut(&slot)
@@ -312,7 +361,7 @@ impl World {
             !process.suspect || process.running.is_empty(),
             "something was put behind a suspect"
         );
-        let indexes = first..first + u64::from(count);
+        let indexes = sent.range();
         process.suspect = indexes
             .clone()
             .any(|index| self.suspects.contains(&(stream, index)));
@@ -334,50 +383,95 @@ impl World {
             );
             process.running.insert((frame, index));
         }
-        let twice = self
-            .processes
-            .values()
-            .flat_map(|process| process.running.iter().chain(&process.waiting));
-        let same = twice.filter(|(at, index)| {
-            self.frames[at].0 == stream && *index >= first && *index < first + u64::from(count)
+        let others: Vec<_> = sent
+            .range()
+            .flat_map(|index| self.others(frame, index))
+            .collect();
+        if let [(at, ..)] = others[..] {
+            self.check_copy(slot, frame, at);
+        } else {
+            assert!(others.is_empty(), "an item is at two slots");
+        }
+    }
+
+    /// Other frames at slots that have this item of a frame, and an answer of which counts.
+    fn others(&self, frame: FrameId, index: Index) -> impl Iterator<Item = (SlotId, FrameId)> {
+        let at_slots = self.processes.iter().flat_map(|(slot, process)| {
+            let items = process.running.iter().chain(&process.waiting);
+            items.map(move |item| (*slot, *item))
         });
-        assert_eq!(same.count(), count as usize, "an item is at two slots");
+        at_slots
+            .filter(move |(_, (at, other))| {
+                let is_same = self.frames[at].stream == self.frames[&frame].stream;
+                *at != frame && is_same && *other == index && !self.late.contains(&(*at, index))
+            })
+            .map(|(slot, (at, _))| (slot, at))
+    }
+
+    /// A second copy is that of an item which runs elsewhere, and alone in its frame.
+    fn check_copy(&mut self, slot: SlotId, frame: FrameId, first: SlotId) {
+        let Dispatched {
+            stream,
+            from,
+            count,
+            ..
+        } = self.frames[&frame];
+        assert!(self.scheduler.config().stragglers > 0);
+        assert!(count == 1 && slot != first, "an item is at two slots");
+        let segment = &self.programs[&stream].segments()[usize::from(from)];
+        assert!(!segment.serial, "a serial function runs twice");
+        assert!(!self.processes[&slot].suspect, "a suspect has a copy");
+        self.copies += 1;
+    }
+
+    /// An answer of this frame for an item counts: those of other copies don't.
+    fn decide(&mut self, frame: FrameId, index: Index) {
+        let others: Vec<_> = self.others(frame, index).collect();
+        let late = others.into_iter().map(|(_, at)| (at, index));
+        self.late.extend(late);
     }
 
     /// A serial function is at one slot only, and there at the front of its frames or with each of its items.
     fn check_lease(&mut self, slot: SlotId, frame: FrameId, lease: Lease) {
-        let (stream, number, ..) = self.frames[&frame];
-        let segment = &self.programs[&stream].segments()[usize::from(number)];
-        assert_eq!(lease == Lease::None, segment.serial.is_none());
-        assert!(lease != Lease::PassedOn || segment.has_rest());
+        let Dispatched {
+            stream, from, to, ..
+        } = self.frames[&frame];
+        let program = &self.programs[&stream];
+        let serial = program.segments()[usize::from(from)].serial;
+        assert_eq!(lease == Lease::None, !serial);
+        assert!((from..=program.furthest(from)).contains(&to));
+        assert!(lease != Lease::PassedOn || to > from);
         if lease == Lease::None {
             return;
         }
         for (other, process) in &self.processes {
-            let held = process
-                .leases
-                .values()
-                .any(|held| *held == (stream, number));
+            let held = process.leases.values().any(|held| *held == (stream, from));
             assert!(!held || *other == slot, "two slots have a serial function");
         }
         let process = self.processes.get_mut(&slot).unwrap();
-        process.leases.insert(frame, (stream, number));
+        process.leases.insert(frame, (stream, from));
     }
 
     /// Never a suspect is asked back, nor what must have been started, except to get a lease.
     fn check_recall(&self, slot: SlotId, frame: FrameId, count: u32) {
         let running = &self.processes[&slot].running;
         let here = running.iter().filter(|(of, _)| *of == frame).count();
-        let (stream, segment, first, _) = self.frames[&frame];
+        let Dispatched {
+            stream,
+            from,
+            first,
+            ..
+        } = self.frames[&frame];
         if self.closed.contains(&stream) {
             return assert_eq!(here, count as usize, "a closed stream is asked back whole");
         }
-        let serial = self.programs[&stream].segments()[usize::from(segment)].serial;
+        let serial = self.programs[&stream].segments()[usize::from(from)].serial;
         assert!(
             !self.suspects.contains(&(stream, first)),
             "a suspect is asked back"
         );
-        let head = serial.is_none() && running.first().is_some_and(|(of, _)| *of == frame);
+        let is_free = !serial || !self.processes[&slot].leases.contains_key(&frame);
+        let head = is_free && running.first().is_some_and(|(of, _)| *of == frame);
         assert!(
             count > 0 && count as usize + usize::from(head) <= here,
             "{count} of {here}"
@@ -438,14 +532,14 @@ impl World {
             Some(Action::Dispatch {
                 frame,
                 stream,
-                segment,
+                from,
+                to,
                 first,
                 count,
                 grant,
                 lease,
                 ..
             }) => {
-                let rest = self.programs[&stream].segments()[usize::from(segment)].has_rest();
                 let queue = (first..first + u64::from(count)).collect();
                 let serial_left = if lease == Lease::PassedOn { count } else { 0 };
                 let job = Job {
@@ -454,14 +548,14 @@ impl World {
                     grant,
                     queue,
                     serial_left,
-                    goes_on: lease == Lease::Kept && rest,
+                    goes_on: lease == Lease::Kept && to > from,
+                    halfway: (lease == Lease::PassedOn).then_some(from + 1),
                     done: Vec::new(),
                 };
                 process.jobs.push_back(job);
             }
             Some(Action::Recall { frame, count, .. }) => {
-                let (_, _, first, items) = self.frames[&frame];
-                let end = first + u64::from(items);
+                let end = self.frames[&frame].range().end;
                 let head = process.jobs.front().is_some_and(|job| job.frame == frame);
                 let job = process.jobs.iter_mut().find(|job| {
                     let untouched = job.serial_left as usize == job.queue.len();
@@ -472,6 +566,14 @@ impl World {
                     let able = job.queue.len().saturating_sub(usize::from(head));
                     let keep = job.queue.len() - able.min(count as usize);
                     let back = job.queue.split_off(keep);
+                    if let Some(reached) = job.halfway.filter(|_| job.serial_left == 0)
+                        && let Some(first) = back.front()
+                    {
+                        let sizes = vec![job.grant.min(50); back.len()];
+                        let halfway = Answer::Halfway(frame, reached, *first, sizes);
+                        process.outbox.push_back(halfway);
+                        return (end, 0, false);
+                    }
                     job.serial_left = job.serial_left.min(keep as u32);
                     // What runs has passed the serial function, and nothing else of the frame will come to it.
                     let released = head && job.goes_on && job.queue.len() == 1;
@@ -495,6 +597,9 @@ impl World {
                         .outbox
                         .push_back(Answer::Results(frame, index, vec![size]));
                 }
+            }
+            Some(Action::Interrupt { frame, index, .. }) => {
+                process.large.remove(&(frame, index));
             }
             Some(Action::Failed { .. }) => unreachable!("never sent to a slot"),
         }
@@ -563,11 +668,12 @@ impl World {
             }
             Some(Answer::Announced(frame, index, bytes)) => {
                 process.running.remove(&(frame, index));
-                let stream = self.frames[&frame].0;
-                if !self.closed.contains(&stream) {
+                let stream = self.frames[&frame].stream;
+                if !self.closed.contains(&stream) && !self.late.contains(&(frame, index)) {
                     process.waiting.insert((frame, index));
+                    self.suspects.remove(&(stream, index));
+                    self.decide(frame, index);
                 }
-                self.suspects.remove(&(stream, index));
                 self.free_lease(slot, frame);
                 let announced = self
                     .scheduler
@@ -581,51 +687,87 @@ impl World {
                 self.free_lease(slot, frame);
                 self.scheduler.recalled(slot, frame, first, count, self.now);
             }
+            Some(Answer::Halfway(frame, reached, first, sizes)) => {
+                self.results(slot, (frame, reached), first, sizes, tape);
+            }
             Some(Answer::Results(frame, first, sizes)) => {
-                let (stream, segment, ..) = self.frames[&frame];
-                for index in first..first + sizes.len() as u64 {
-                    process.running.remove(&(frame, index));
-                    process.waiting.remove(&(frame, index));
-                    self.suspects.remove(&(stream, index));
-                }
-                self.free_lease(slot, frame);
-                let items = first..first + sizes.len() as u64;
-                let last = usize::from(segment) + 1 == self.programs[&stream].segments().len();
-                let ends: Vec<bool> = items.clone().map(|_| tape.below(4) == 3).collect();
-                let (ended, goes_on): (Vec<Index>, Vec<Index>) =
-                    items.partition(|index| ends[(index - first) as usize]);
-                let results = Results {
-                    frame,
-                    first,
-                    sizes: &sizes,
-                    ended: &ended,
-                    busy: Duration::from_micros(10 * sizes.len() as u64),
-                };
-                let accepted = self.scheduler.results(slot, results, self.now).unwrap();
-                if self.closed.contains(&stream) {
-                    assert!(accepted.is_none());
-                    return true;
-                }
-                let accepted = accepted.expect("the answer is in time");
-                assert_eq!((accepted.stream, accepted.segment), (stream, segment));
-                let flat = |ranges: &[Range<Index>]| ranges.iter().cloned().flatten().collect();
-                let outcomes: Vec<Index> = flat(accepted.outcomes);
-                let tokens: Vec<Index> = flat(accepted.tokens);
-                if last {
-                    let all: Vec<Index> = (first..first + sizes.len() as u64).collect();
-                    assert_eq!((&outcomes, tokens.len()), (&all, 0));
+                let sent = self.frames[&frame];
+                // What can't travel halfway goes on where it is.
+                let furthest = self.programs[&sent.stream].furthest(sent.from);
+                let last = if tape.below(4) == 0 {
+                    furthest
                 } else {
-                    assert_eq!((&outcomes, &tokens), (&ended, &goes_on));
-                }
-                // Said twice, it counts once.
-                let again = self.scheduler.results(slot, results, self.now);
-                assert_eq!(again, Ok(None));
-                outcomes
-                    .into_iter()
-                    .for_each(|index| self.outcome(stream, index));
+                    sent.to
+                };
+                let reached = last + 1;
+                self.results(slot, (frame, reached), first, sizes, tape);
             }
         }
         true
+    }
+
+    fn results(
+        &mut self,
+        slot: SlotId,
+        (frame, reached): (FrameId, u16),
+        first: Index,
+        sizes: Vec<u64>,
+        tape: &mut Tape,
+    ) {
+        let process = self.processes.get_mut(&slot).unwrap();
+        let Dispatched { stream, from, .. } = self.frames[&frame];
+        for index in first..first + sizes.len() as u64 {
+            process.running.remove(&(frame, index));
+            process.waiting.remove(&(frame, index));
+        }
+        self.free_lease(slot, frame);
+        let late: BTreeSet<Index> = (first..first + sizes.len() as u64)
+            .filter(|index| self.late.remove(&(frame, *index)))
+            .collect();
+        for index in (first..first + sizes.len() as u64).filter(|index| !late.contains(index)) {
+            self.suspects.remove(&(stream, index));
+            self.decide(frame, index);
+        }
+        let items = first..first + sizes.len() as u64;
+        let last = usize::from(reached) == self.programs[&stream].segments().len();
+        let ends: Vec<bool> = items.clone().map(|_| tape.below(4) == 3).collect();
+        let (ended, goes_on): (Vec<Index>, Vec<Index>) = items
+            .filter(|index| !late.contains(index))
+            .partition(|index| ends[(index - first) as usize]);
+        // Some programs have long items.
+        let item_micros = if stream.0 == 0 { 300 } else { 10 };
+        let results = Results {
+            frame,
+            first,
+            reached,
+            sizes: &sizes,
+            ended: &ended,
+            busy: Duration::from_micros(item_micros * sizes.len() as u64),
+        };
+        let accepted = self.scheduler.results(slot, results, self.now).unwrap();
+        if self.closed.contains(&stream) || late.len() == sizes.len() {
+            assert!(accepted.is_none());
+            return;
+        }
+        let accepted = accepted.expect("the answer is in time");
+        let passed = (accepted.stream, accepted.from, accepted.reached);
+        assert_eq!(passed, (stream, from, reached));
+        let flat = |ranges: &[Range<Index>]| ranges.iter().cloned().flatten().collect();
+        let outcomes: Vec<Index> = flat(accepted.outcomes);
+        let tokens: Vec<Index> = flat(accepted.tokens);
+        if last {
+            let all = first..first + sizes.len() as u64;
+            let all: Vec<Index> = all.filter(|index| !late.contains(index)).collect();
+            assert_eq!((&outcomes, tokens.len()), (&all, 0));
+        } else {
+            assert_eq!((&outcomes, &tokens), (&ended, &goes_on));
+        }
+        // Said twice, it counts once.
+        let again = self.scheduler.results(slot, results, self.now);
+        assert_eq!(again, Ok(None));
+        outcomes
+            .into_iter()
+            .for_each(|index| self.outcome(stream, index));
     }
 
     /// Without an item to run in it, a frame has no lease.
@@ -661,7 +803,8 @@ impl World {
             let progress = self.scheduler.progress(*stream).unwrap();
             assert_eq!(progress.taken, progress.admitted, "stuck: {progress:?}");
             assert_eq!(self.scheduler.result_bytes(*stream), (0, 0));
-            assert!(self.scheduler.tickets(*stream) > 0);
+            let has_ended = self.ended.contains(stream);
+            assert_eq!(self.scheduler.tickets(*stream) == 0, has_ended);
             let outcomes = (0..progress.admitted)
                 .filter(|index| self.outcomes.contains_key(&(*stream, *index)));
             let cancelled = self.cancelled.iter().filter(|(of, _)| of == stream).count() as u64;

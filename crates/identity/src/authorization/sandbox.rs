@@ -35,20 +35,26 @@ pub struct SandboxTable {
     managers: Vec<Spanned<String>>,
     #[serde(default)]
     free: Vec<Spanned<String>>,
-    read: Option<Vec<Spanned<String>>>,
+    #[serde(default)]
+    read: Vec<Spanned<String>>,
+    system: Option<bool>,
     #[serde(default)]
     write: Vec<Spanned<String>>,
     network: Option<Spanned<String>>,
     memory: Option<Spanned<String>>,
     processes: Option<Spanned<i64>>,
     file_size: Option<Spanned<String>>,
+    total_memory: Option<Spanned<String>>,
+    total_processes: Option<Spanned<i64>>,
 }
 
 /// What the code of somebody may use on this host. Whatever isn't limited here, nobody limits.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxUse {
-    /// What it may read and execute; nothing: the system's programs and the Python that runs it.
-    pub read: Option<Vec<PathBuf>>,
+    /// What it may read and execute.
+    pub read: Vec<PathBuf>,
+    /// Whether it may besides read and execute the system's programs and the Python that runs it.
+    pub reads_system: bool,
     /// What it may change.
     pub write: Vec<PathBuf>,
     /// To whom it may connect.
@@ -59,6 +65,26 @@ pub struct SandboxUse {
     pub processes: Option<u64>,
     /// The length of each file.
     pub file_bytes: Option<u64>,
+    /// What all processes of a job on this host have in memory together.
+    pub total_memory_bytes: Option<u64>,
+    /// And how many processes and threads they are together.
+    pub total_processes: Option<u64>,
+}
+
+impl Default for SandboxUse {
+    fn default() -> Self {
+        Self {
+            read: Vec::new(),
+            reads_system: true,
+            write: Vec::new(),
+            network: SandboxNetwork::default(),
+            memory_bytes: None,
+            processes: None,
+            file_bytes: None,
+            total_memory_bytes: None,
+            total_processes: None,
+        }
+    }
 }
 
 impl fmt::Display for SandboxUse {
@@ -71,9 +97,15 @@ impl fmt::Display for SandboxUse {
                 .collect();
             paths.join(", ")
         };
-        match &self.read {
-            None => write!(formatter, "reads the system's programs and Python")?,
-            Some(read) => write!(formatter, "reads {}", listed(read))?,
+        match (self.reads_system, &self.read[..]) {
+            (true, []) => write!(formatter, "reads the system's programs and Python")?,
+            (true, read) => write!(
+                formatter,
+                "reads the system's programs, Python, {}",
+                listed(read)
+            )?,
+            (false, []) => write!(formatter, "reads nothing")?,
+            (false, read) => write!(formatter, "reads {}", listed(read))?,
         }
         if !self.write.is_empty() {
             write!(formatter, "; changes {}", listed(&self.write))?;
@@ -83,6 +115,8 @@ impl fmt::Display for SandboxUse {
             ("bytes of memory", self.memory_bytes),
             ("processes", self.processes),
             ("bytes a file", self.file_bytes),
+            ("bytes of memory a job", self.total_memory_bytes),
+            ("processes a job", self.total_processes),
         ];
         for (unit, most) in limits {
             if let Some(most) = most {
@@ -131,10 +165,15 @@ pub(crate) struct SandboxRules {
     pub(super) line: Option<usize>,
     managers: Vec<IdentityPattern>,
     free: Vec<IdentityPattern>,
-    allowed: SandboxUse,
+    pub(super) allowed: SandboxUse,
 }
 
 impl SandboxRules {
+    /// What the table lets code use, whosever that is; nothing, where the file has none.
+    pub(super) fn table(&self) -> Option<&SandboxUse> {
+        self.line.map(|_| &self.allowed)
+    }
+
     /// What the code of somebody may use, and why; nothing: all that the account may.
     ///
     /// A grid's authorities vouch for everybody, so that those whom only they know are confined unless a list says otherwise.
@@ -176,19 +215,23 @@ pub(super) fn build(
             "one that isn't in `managers` as well: it would be both in a sandbox and free";
         return Err(checker.wrong(both, "free", both.get_ref(), expected));
     }
-    let read = table.read.as_deref();
-    let processes = table.processes.as_ref();
+    let count = |key, most: Option<&Spanned<i64>>| {
+        most.map(|most| checker.processes(key, most)).transpose()
+    };
     Ok(SandboxRules {
         line: Some(line),
         managers,
         free,
         allowed: SandboxUse {
-            read: read.map(|read| checker.paths("read", read)).transpose()?,
+            read: checker.paths("read", &table.read)?,
+            reads_system: table.system.unwrap_or(true),
             write: checker.folders(&table.write)?,
             network: checker.network(table.network.as_ref())?,
-            memory_bytes: checker.memory(table.memory.as_ref())?,
-            processes: processes.map(|most| checker.processes(most)).transpose()?,
+            memory_bytes: checker.memory("memory", table.memory.as_ref())?,
+            processes: count("processes", table.processes.as_ref())?,
             file_bytes: checker.bytes("file_size", table.file_size.as_ref())?,
+            total_memory_bytes: checker.memory("total_memory", table.total_memory.as_ref())?,
+            total_processes: count("total_processes", table.total_processes.as_ref())?,
         },
     })
 }
@@ -299,12 +342,16 @@ impl SandboxChecker<'_> {
             .ok_or_else(|| self.wrong(word, "network", word.get_ref(), expected))
     }
 
-    fn memory(&self, size: Option<&Spanned<String>>) -> Result<Option<u64>, AuthorizationError> {
-        let bytes = self.bytes("memory", size)?;
+    fn memory(
+        &self,
+        key: &'static str,
+        size: Option<&Spanned<String>>,
+    ) -> Result<Option<u64>, AuthorizationError> {
+        let bytes = self.bytes(key, size)?;
         match (bytes, size) {
             (Some(bytes), Some(size)) if bytes < MEMORY_BYTES_MIN => {
-                let expected = "at least \"64 MiB\": it counts all that a process has mapped";
-                Err(self.wrong(size, "memory", size.get_ref(), expected))
+                let expected = "at least \"64 MiB\": a Python takes that";
+                Err(self.wrong(size, key, size.get_ref(), expected))
             }
             _ => Ok(bytes),
         }
@@ -325,11 +372,11 @@ impl SandboxChecker<'_> {
         }
     }
 
-    fn processes(&self, most: &Spanned<i64>) -> Result<u64, AuthorizationError> {
+    fn processes(&self, key: &str, most: &Spanned<i64>) -> Result<u64, AuthorizationError> {
         let got = *most.get_ref();
         match u64::try_from(got) {
             Ok(count @ 1..) if got <= PROCESSES_MAX => Ok(count),
-            _ => Err(self.wrong(most, "processes", &got.to_string(), "1 to 1048576")),
+            _ => Err(self.wrong(most, key, &got.to_string(), "1 to 1048576")),
         }
     }
 }
@@ -357,19 +404,35 @@ mod tests {
     fn a_table_says_what_code_may_use() {
         let rules = parsed(
             "[sandbox]\nmanagers = [\"*.partner.example.org\", \"/vo/*\"]\nread = [\"/usr\"]\nwrite = [\"/data/scratch\"]\n\
-             network = \"none\"\nmemory = \"4 GiB\"\nprocesses = 64\nfile_size = \"1MiB\"\n",
+             network = \"none\"\nmemory = \"4 GiB\"\nprocesses = 64\nfile_size = \"1MiB\"\nsystem = false\n\
+             total_memory = \"8 GiB\"\ntotal_processes = 128\n",
         )
         .unwrap();
         let expected = SandboxUse {
-            read: Some(vec!["/usr".into()]),
+            read: vec!["/usr".into()],
+            reads_system: false,
             write: vec!["/data/scratch".into()],
             network: SandboxNetwork::None,
             memory_bytes: Some(4 << 30),
             processes: Some(64),
             file_bytes: Some(1 << 20),
+            total_memory_bytes: Some(8 << 30),
+            total_processes: Some(128),
         };
         assert_eq!(rules.allowed, expected);
         assert_eq!(rules.line, Some(1));
+        assert_eq!(
+            rules.allowed.to_string(),
+            "reads /usr; changes /data/scratch; network \"none\"; 4294967296 bytes of memory; 64 processes; 1048576 bytes a file; \
+             8589934592 bytes of memory a job; 128 processes a job"
+        );
+        let added = parsed("[sandbox]\nread = [\"/data\"]\n").unwrap();
+        assert!(added.allowed.reads_system);
+        let shown = added.allowed.to_string();
+        assert!(
+            shown.starts_with("reads the system's programs, Python, /data;"),
+            "{shown}"
+        );
         let without = parsed("[allow]\nmanagers = []\n").unwrap();
         assert_eq!(
             (without.line, without.allowed),
@@ -400,6 +463,11 @@ mod tests {
             ("file_size = \"0\"", "as in \"4 GiB\""),
             ("processes = 0", "got \"0\", expected 1 to 1048576"),
             ("processes = -1", "expected 1 to 1048576"),
+            (
+                "total_processes = 0",
+                "[sandbox] total_processes: got \"0\"",
+            ),
+            ("total_memory = \"1 MiB\"", "at least \"64 MiB\""),
             ("reads = []", "unknown field `reads`"),
             (
                 "managers = [\"a[b\"]",

@@ -1,10 +1,12 @@
 //! A credential as one PEM file: the leaf, its intermediates, the key, the authorities, their revocation lists.
 
+use std::sync::Arc;
+
 use rustls_pki_types::pem::{self, PemObject, SectionKind};
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer};
 use zeroize::{Zeroize, Zeroizing};
 
-use super::{Credential, old_key};
+use super::{Credential, PrivateKey, RemoteKey, old_key};
 use crate::certificate::CertificateDetails;
 use crate::credential::CredentialError;
 use crate::limits::CREDENTIAL_BYTES_MAX;
@@ -22,8 +24,24 @@ impl Credential {
     /// # Errors
     /// [`CredentialError`] says what the owner of the file must change. It never repeats the file's text.
     pub fn from_pem(text: &[u8]) -> Result<Self, CredentialError> {
+        let mut blocks = Blocks::read(text)?;
+        let key = blocks.key.take().ok_or_else(|| missing_key(text))?;
+        Self::of_blocks(blocks, PrivateKey::Here(Arc::new(key)))
+    }
+
+    /// As [`from_pem`](Self::from_pem), from what [`public_pem`](Self::public_pem) has written, with a key that another process has.
+    ///
+    /// # Errors
+    /// As there; and when there is a key in the text.
+    pub fn from_public_pem(text: &[u8], key: Arc<dyn RemoteKey>) -> Result<Self, CredentialError> {
         let blocks = Blocks::read(text)?;
-        let key = blocks.key.ok_or_else(|| missing_key(text))?;
+        if blocks.key.is_some() {
+            return Err(CredentialError::SeveralKeys);
+        }
+        Self::of_blocks(blocks, PrivateKey::Elsewhere(key))
+    }
+
+    fn of_blocks(blocks: Blocks, key: PrivateKey) -> Result<Self, CredentialError> {
         let mut certificates = blocks.certificates.into_iter();
         let mut chain: Vec<_> = certificates.next().into_iter().collect();
         let mut trust_anchors = Vec::new();
@@ -41,17 +59,28 @@ impl Credential {
             };
             part.push(certificate);
         }
-        Self::new(chain, key, trust_anchors, blocks.revocation_lists)
+        Self::with_key(chain, key, trust_anchors, blocks.revocation_lists)
     }
 
-    /// Writes the credential as [`from_pem`](Self::from_pem) reads it.
+    /// Writes the credential as [`from_pem`](Self::from_pem) reads it; without a key, if another process has that.
     ///
     /// # Security
     /// The result holds the private key: it may go to a file that only its owner can read, or into sealed memory, but
     /// never to a command line, an environment variable or a log.
     pub fn to_pem(&self) -> Zeroizing<Vec<u8>> {
+        let key = self.key();
+        let key = key.as_ref().map(|key| key.secret_pkcs8_der());
+        Zeroizing::new(self.written(key))
+    }
+
+    /// Writes all of the credential but the key: nothing of it is secret.
+    pub fn public_pem(&self) -> Vec<u8> {
+        self.written(None)
+    }
+
+    fn written(&self, key: Option<&[u8]>) -> Vec<u8> {
         let parts = self.chain.iter().map(|one| (CERTIFICATE, one.as_ref()));
-        let parts = parts.chain([(PRIVATE_KEY, self.key.as_slice())]);
+        let parts = parts.chain(key.map(|key| (PRIVATE_KEY, key)));
         let parts = parts.chain(
             self.trust_anchors
                 .iter()
@@ -64,9 +93,8 @@ impl Credential {
         );
         let parts: Vec<_> = parts.collect();
         // Room for everything at once: a buffer that grows leaves copies of the key behind.
-        let mut text = Zeroizing::new(Vec::with_capacity(
-            parts.iter().map(|(_, der)| armoured_bytes_max(der)).sum(),
-        ));
+        let mut text =
+            Vec::with_capacity(parts.iter().map(|(_, der)| armoured_bytes_max(der)).sum());
         for (label, der) in parts {
             armour(label, der, &mut text);
         }

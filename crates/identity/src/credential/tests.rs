@@ -71,13 +71,48 @@ fn a_credential_of_every_key_kind_reads_back() {
             (credential.chain().len(), credential.trust_anchors()),
             (1, [root.der().clone()].as_slice())
         );
-        assert_eq!(credential.key().secret_pkcs8_der(), key.serialized_der());
-        assert_eq!(credential.clone_key().secret_der(), key.serialized_der());
+        assert_eq!(
+            credential.key().unwrap().secret_pkcs8_der(),
+            key.serialized_der()
+        );
         let text = credential.to_pem();
         let again = Credential::from_pem(&text).unwrap();
         assert_eq!(*again.to_pem(), *text);
         assert_eq!(again.chain(), credential.chain());
     }
+}
+
+struct Distant;
+
+impl RemoteKey for Distant {
+    fn schemes(&self) -> &[u16] {
+        &[0x0403]
+    }
+
+    fn sign(&self, _: u16, _: &[u8]) -> Result<Vec<u8>, String> {
+        Err("nobody is there".to_owned())
+    }
+}
+
+#[test]
+fn what_is_public_of_a_credential_reads_back_with_a_key_elsewhere() {
+    let Parts { root, leaf, key } = parts();
+    let own = read(&[&leaf, &key.serialize_pem(), &root.pem()]).unwrap();
+    let public = own.public_pem();
+    assert!(!public.windows(11).any(|one| one == b"PRIVATE KEY"));
+    let other = Credential::from_public_pem(&public, Arc::new(Distant)).unwrap();
+    assert_eq!(
+        (other.identity(), other.chain(), other.trust_anchors()),
+        (own.identity(), own.chain(), own.trust_anchors())
+    );
+    assert!(other.key().is_none());
+    assert_eq!(*other.to_pem(), public);
+    let error = Credential::from_public_pem(&own.to_pem(), Arc::new(Distant)).unwrap_err();
+    assert_eq!(error, CredentialError::SeveralKeys);
+    assert_eq!(
+        Credential::from_pem(&public).unwrap_err(),
+        CredentialError::NoKey
+    );
 }
 
 #[test]
@@ -322,8 +357,8 @@ mod of_a_grid {
             assert_eq!(own.identity(), &credential.identity());
             let again = Credential::from_pem(&credential.to_pem()).unwrap();
             assert_eq!(
-                again.key().secret_pkcs8_der(),
-                credential.key().secret_pkcs8_der()
+                again.key().unwrap().secret_pkcs8_der(),
+                credential.key().unwrap().secret_pkcs8_der()
             );
         }
         let text = [proxy.pem(), proxy.key().serialize_pem()].concat();
@@ -351,7 +386,7 @@ mod of_a_grid {
         let text = [host.pem(), armoured("RSA PRIVATE KEY", old), root.pem()].concat();
         let credential = Credential::from_pem(text.as_bytes()).unwrap();
         assert_eq!(credential.identity().to_string(), "worker lab1.example.org");
-        assert_eq!(credential.key().secret_pkcs8_der(), pkcs8);
+        assert_eq!(credential.key().unwrap().secret_pkcs8_der(), pkcs8);
         assert_eq!(credential.chain().len(), 1, "peers have their own roots");
         let verifier: GridVerifier = fixture::verifier(directory(&root));
         assert!(credential.verify_own(&verifier, at(NOW)).is_ok());

@@ -1,6 +1,7 @@
 //! What a node brings to all of its handshakes, and how it judges one peer by it: before the session, and again while it runs.
 
 use core::time::Duration;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use exoskel_identity::authorization::Admission;
@@ -190,6 +191,25 @@ impl NodeConfig {
             let domains = self.policy.remote_domains(wire);
             domains.first().map(|&domain| domain.to_owned())
         })
+    }
+
+    /// Whether a node of this name at this address would be in a trusted domain if it proves both: what to expect before it has.
+    #[must_use]
+    pub fn expects_in_domain(&self, name: &str, address: IpAddr) -> bool {
+        let node = WireNode {
+            name,
+            subject: None,
+            is_independent: false,
+        };
+        let wire = Wire {
+            local: WireEnd::default(),
+            remote: WireEnd {
+                address: Some(address),
+                node: Some(node),
+            },
+            proof: PlaceProof::Direct,
+        };
+        !self.policy.remote_domains(&wire).is_empty()
     }
 
     /// Whether what a peer sends may be unpickled without restrictions: see [`Policy::results_pickle`].

@@ -76,6 +76,7 @@ fn credential(directory: &Path, name: &str) -> Result<Credential, Failure> {
     let files = Sources {
         credential: Document::File(directory.join(format!("{name}.pem"))),
         key: None,
+        holder: None,
         revocation_list: None,
         trust: None,
         policy: None,

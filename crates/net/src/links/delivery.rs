@@ -15,6 +15,7 @@ impl LinkNode {
     /// Hands out no more calls. What has come and nobody has taken is dropped.
     pub fn stop_calls(&self) {
         self.shared.calls.end();
+        self.shared.end_inboxes();
     }
 
     /// Ends all bindings, as [`LinkNode::unbind`] does; nothing more can be asked or posted.

@@ -1,4 +1,5 @@
-//! Sorts what comes: calls for functions wait for their endpoint's threads; those of streams and regions are dealt with at once. Answers
+//! Sorts what comes: calls for functions wait for their endpoint's threads, what is posted to an inbox for who takes it; calls of streams and
+//! regions are dealt with at once. Answers
 //! go to whoever waits, or to the stream or transfer that has asked.
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use exoskel_node::links::{
 
 use super::calls::waiting_too_much;
 use super::compression::is_compressed;
+use super::inboxes::SharedInbox;
 use super::regions::{RegionUse, SharedRegion, Transfer};
 use super::streams::SharedStream;
 use super::{LinkShared, lock};
@@ -21,6 +23,7 @@ use super::{LinkShared, lock};
 pub(super) enum HandlerKind {
     Stream,
     Region(Arc<SharedRegion>, RegionUse),
+    Inbox(Arc<SharedInbox>),
 }
 
 /// Where the answer to a request of our own goes.
@@ -48,9 +51,21 @@ impl Intake {
         let all = kinds.values().flat_map(BTreeMap::values);
         let regions = all.filter_map(|kind| match kind {
             HandlerKind::Region(region, RegionUse::Get) => Some(region.clone()),
-            HandlerKind::Region(_, RegionUse::Put) | HandlerKind::Stream => None,
+            HandlerKind::Region(_, RegionUse::Put)
+            | HandlerKind::Stream
+            | HandlerKind::Inbox(_) => None,
         });
         regions.collect()
+    }
+
+    pub(super) fn inboxes(&self) -> Vec<Arc<SharedInbox>> {
+        let kinds = lock(&self.kinds);
+        let all = kinds.values().flat_map(BTreeMap::values);
+        let inboxes = all.filter_map(|kind| match kind {
+            HandlerKind::Inbox(inbox) => Some(inbox.clone()),
+            HandlerKind::Region(..) | HandlerKind::Stream => None,
+        });
+        inboxes.collect()
     }
 
     pub(super) fn take_sinks(&self) -> BTreeMap<RequestId, AnswerSink> {
@@ -85,11 +100,15 @@ impl LinkShared {
                 }
                 return;
             }
+            (Some(HandlerKind::Inbox(inbox)), false) => return self.inbox_asked(&inbox, call),
             (Some(HandlerKind::Stream), true) => return self.stream_asked(call),
             (Some(HandlerKind::Region(region, purpose)), true) => {
                 return self.region_asked(&region, purpose, call);
             }
             (None, true) => format!("{handler} is a handler: call it by request or post"),
+            (Some(HandlerKind::Inbox(_)), true) => {
+                format!("{handler} is an inbox: send to it by post({handler:?}, value)")
+            }
             (Some(HandlerKind::Stream), false) => {
                 format!("{handler} is a stream: open it by stream({handler:?})")
             }

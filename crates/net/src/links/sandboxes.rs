@@ -5,6 +5,13 @@ use exoskel_identity::authorization::SandboxUse;
 use super::{LinkNode, lock};
 
 impl LinkNode {
+    /// What the policy's table lets code use, whosever that is; nothing, where there is no table.
+    #[must_use]
+    pub fn sandbox_table(&self) -> Option<SandboxUse> {
+        let policy = lock(&self.shared.terms).policy.clone();
+        policy.authorization().sandbox_table().cloned()
+    }
+
     /// What the code of somebody with whom there is a session may use on this host, and why, by the policy as it is now; inside, nothing: all that
     /// the account may. Nothing at all when there is no session with anybody of this name.
     ///

@@ -3,18 +3,19 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command as Process, Stdio};
+use std::process::{Command as Process, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use exoskel_identity::Role;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use rustls::pki_types::UnixTime;
 
 use super::attempt::AttemptError;
-use crate::descendants::{MARK, end_marked, end_with_descendants};
+use super::child_process::{ChildProcess, ChildState, ProcessEnd};
+use super::zygote::{ForkAnswer, Zygote};
+use crate::descendants::MARK;
 use crate::descriptor::{inheritable, sealed_memory};
 use crate::pki::ThrowAwayAuthority;
 use crate::socket::Socket;
@@ -23,6 +24,8 @@ use crate::socket::Socket;
 pub struct LocalWorkers {
     /// Program and arguments; the descriptors' numbers are added.
     pub command: Vec<OsString>,
+    /// Whether the same program can be a zygote, which forks children.
+    pub forks: bool,
     /// What they read first (opaque here).
     pub options: Bytes,
     /// What we talk to them over.
@@ -53,15 +56,30 @@ pub(super) struct Children {
     running: HashMap<u32, LocalSlot>,
     /// Those of them that have had a session.
     met: HashSet<u32>,
+    zygote: Option<Zygote>,
+    /// The zygote can't fork children of this process here.
+    is_without_zygote: bool,
 }
 
 /// A child, which of this host's slots it is, and what all that it starts has in its environment.
 #[derive(Debug)]
 struct LocalSlot {
-    process: Child,
+    process: ChildStart,
     slot: u32,
     mark: String,
 }
+
+#[derive(Debug)]
+enum ChildStart {
+    /// The zygote has been asked for it.
+    Asked,
+    /// The zygote has said why there is none.
+    Refused(io::Error),
+    Started(ChildProcess),
+}
+
+/// What a child is given, by the options that name the descriptors. They are closed here when it has its own.
+struct Gifts(Vec<(&'static str, OwnedFd)>);
 
 impl Children {
     /// Starts a child with its end of the connection and its credential; says how to reach it and its name.
@@ -79,34 +97,15 @@ impl Children {
                 .authority
                 .issue(Role::Worker, &name, UnixTime::since_unix_epoch(now))?;
         let (socket, theirs) = pair(local.transport).map_err(failed)?;
-        let secret = sealed_memory("exoskel-credential", &credential.to_pem()).map_err(failed)?;
-        let options = sealed_memory("exoskel-options", &local.options).map_err(failed)?;
-        let policy = local
-            .policy
-            .as_deref()
-            .map(|policy| sealed_memory("exoskel-policy", policy.as_bytes()));
-        let policy = policy.transpose().map_err(failed)?;
-        let mut process = Process::new(&local.command[0]);
-        let mark = format!("{}-{}-{number}", std::process::id(), now.as_nanos());
-        process.args(&local.command[1..]).stdin(Stdio::null());
+        let gifts = Gifts::new(local, theirs, &credential.to_pem()).map_err(failed)?;
         let slot = self.free_slot();
-        process.arg("--slot").arg(slot.to_string());
-        // Ctrl-C and a notebook's stop are for the group of the user's process: what runs in slots goes on, or is ended from here.
-        process.process_group(0).env(MARK, &mark);
-        let mut give = |option: &str, descriptor: &OwnedFd| -> io::Result<()> {
-            process
-                .arg(option)
-                .arg(inheritable(descriptor.as_fd())?.to_string());
-            Ok(())
+        let mark = mark(now, number);
+        let process = if local.forks && !self.is_without_zygote {
+            self.ask(local, number, slot, &mark, &gifts)
+        } else {
+            execute(local, slot, &mark, &gifts)
         };
-        give("--options-fd", &options).map_err(failed)?;
-        give("--connection-fd", &theirs).map_err(failed)?;
-        give("--credential-fd", &secret).map_err(failed)?;
-        if let Some(policy) = &policy {
-            give("--policy-fd", policy).map_err(failed)?;
-        }
-        // The descriptors close here when `theirs`, `secret` and the others go, right after the child has its own.
-        let process = process.spawn().map_err(failed)?;
+        let process = process.map_err(failed)?;
         let child = LocalSlot {
             process,
             slot,
@@ -114,6 +113,65 @@ impl Children {
         };
         self.running.insert(number, child);
         Ok((socket, name))
+    }
+
+    /// Has a child forked. What becomes of it is seen later, so as not to wait.
+    fn ask(
+        &mut self,
+        local: &LocalWorkers,
+        number: u32,
+        slot: u32,
+        mark: &str,
+        gifts: &Gifts,
+    ) -> io::Result<ChildStart> {
+        self.hear();
+        if self.zygote.as_ref().is_some_and(|zygote| !zygote.runs()) {
+            self.end_zygote();
+        }
+        let zygote = match &mut self.zygote {
+            Some(zygote) => zygote,
+            none => none.insert(Zygote::start(
+                &local.command,
+                &self::mark(Duration::ZERO, u32::MAX),
+            )?),
+        };
+        let slot = slot.to_string();
+        let mut words = vec!["--slot", &slot];
+        words.extend(gifts.0.iter().map(|(option, _)| *option));
+        let descriptors: Vec<BorrowedFd<'_>> =
+            gifts.0.iter().map(|(_, given)| given.as_fd()).collect();
+        let asked = zygote.ask(number, mark, &words, &descriptors);
+        if asked.as_ref().is_err_and(has_gone) {
+            self.end_zygote();
+        }
+        asked.map(|()| ChildStart::Asked)
+    }
+
+    /// Takes in what the zygote has said.
+    fn hear(&mut self) {
+        let answers = self.zygote.as_mut().map(Zygote::answers);
+        self.take_in(answers.unwrap_or_default());
+        if self.is_without_zygote && self.zygote.as_ref().is_some_and(Zygote::is_idle) {
+            self.end_zygote();
+        }
+    }
+
+    fn take_in(&mut self, answers: Vec<ForkAnswer>) {
+        for (number, answer) in answers {
+            let answer = answer.map_or_else(ChildStart::Refused, ChildStart::Started);
+            if let ChildStart::Refused(error) = &answer {
+                self.is_without_zygote |= error.kind() == io::ErrorKind::Unsupported;
+            }
+            if let Some(child) = self.running.get_mut(&number) {
+                child.process = answer;
+            }
+        }
+    }
+
+    /// Ends the zygote; the next start makes another. What it has not been heard to fork by now will not be.
+    fn end_zygote(&mut self) {
+        let answers = self.zygote.take().map(Zygote::end);
+        self.take_in(answers.unwrap_or_default());
     }
 
     /// The lowest number that no running child has: what replaces a child can have its number, and its GPU.
@@ -127,16 +185,42 @@ impl Children {
         self.met.insert(number);
     }
 
+    /// Why there is no such child, if the system didn't let the zygote fork it. A zygote that has not answered yet stands still: the
+    /// child has had its time. It is ended, and all that it was asked for gets no session.
+    pub(super) fn refusal(&mut self, number: u32) -> Option<io::Error> {
+        self.hear();
+        if self.is_asked(number) {
+            self.end_zygote();
+        }
+        match &mut self.running.get_mut(&number)?.process {
+            ChildStart::Refused(error) => {
+                Some(std::mem::replace(error, io::ErrorKind::Other.into()))
+            }
+            ChildStart::Asked | ChildStart::Started(_) => None,
+        }
+    }
+
+    fn is_asked(&self, number: u32) -> bool {
+        let child = self.running.get(&number);
+        child.is_some_and(|child| matches!(child.process, ChildStart::Asked))
+    }
+
     /// How the process of a child ended; none as long as it runs.
-    pub(super) fn process_end(&self, number: u32) -> Option<ProcessEnd> {
-        self.running
-            .get(&number)
-            .map_or(Some(ProcessEnd::Unknown), LocalSlot::process_end)
+    pub(super) fn process_end(&mut self, number: u32) -> Option<ProcessEnd> {
+        self.hear();
+        match self.running.get(&number).map(|child| &child.process) {
+            Some(ChildStart::Started(process)) => process.process_end(),
+            Some(ChildStart::Asked | ChildStart::Refused(_)) | None => Some(ProcessEnd::Unknown),
+        }
     }
 
     /// Ends a child that has no session any more.
     pub(super) fn end(&mut self, number: u32) {
         self.met.remove(&number);
+        self.hear();
+        if self.is_asked(number) {
+            self.end_zygote();
+        }
         if let Some(child) = self.running.remove(&number) {
             // Its session was over before it was: the end of a task may have been the slot's, whatever it said to the system.
             child.end(ChildState::Left);
@@ -145,17 +229,13 @@ impl Children {
 
     /// Waits for children to leave by themselves, then makes them. Those that only start have nothing to end in order.
     pub(super) async fn end_all(&mut self, patience: Duration) {
+        self.end_zygote();
         let met = std::mem::take(&mut self.met);
         for (_, child) in self.running.extract_if(|number, _| !met.contains(number)) {
             child.end(ChildState::Fallen);
         }
         let deadline = Instant::now() + patience;
-        while self
-            .running
-            .values()
-            .any(|child| child.state() == ChildState::Runs)
-            && Instant::now() < deadline
-        {
+        while self.running.values().any(LocalSlot::runs) && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         self.running
@@ -164,94 +244,71 @@ impl Children {
     }
 }
 
-/// How the process of a child ended.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum ProcessEnd {
-    /// By its exit code or by a signal, in words.
-    Known(String),
-    /// Somebody else in this process has waited for it.
-    Unknown,
-}
-
-/// What became of a child, from better to worse.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum ChildState {
-    Runs,
-    /// It has ended what its tasks left, as a slot does that leaves in order.
-    Left,
-    /// Nobody has ended what its tasks left.
-    Fallen,
-    /// Somebody else in this process has waited for it.
-    Unknown,
-}
-
 impl LocalSlot {
-    fn id(&self) -> Option<Pid> {
-        Pid::from_raw(i32::try_from(self.process.id()).ok()?)
-    }
-
-    fn process_end(&self) -> Option<ProcessEnd> {
-        let status = match waitid(WaitId::Pid(self.id()?), ENDED) {
-            Ok(status) => status?,
-            Err(_) => return Some(ProcessEnd::Unknown),
-        };
-        let code = status.exit_status().map(|code| format!("exit code {code}"));
-        let how = code.or_else(|| Some(killed_by(status.terminating_signal()?)));
-        Some(how.map_or(ProcessEnd::Unknown, ProcessEnd::Known))
-    }
-
-    /// Without waiting for it: until then nobody else has its number, or that of its group.
-    fn state(&self) -> ChildState {
-        match self.id().map(|id| waitid(WaitId::Pid(id), ENDED)) {
-            Some(Ok(None)) => ChildState::Runs,
-            Some(Ok(Some(status))) if status.exit_status() == Some(0) => ChildState::Left,
-            Some(Ok(Some(_))) => ChildState::Fallen,
-            Some(Err(_)) | None => ChildState::Unknown,
+    fn runs(&self) -> bool {
+        match &self.process {
+            ChildStart::Started(process) => process.state() == ChildState::Runs,
+            ChildStart::Asked | ChildStart::Refused(_) => false,
         }
     }
 
-    /// Ends it and what it has left, which is looked for everywhere if it is found in this state or a worse one.
-    fn end(mut self, suspicious: ChildState) {
-        let state = self.state();
-        if let Some(id) = self.id().filter(|_| state != ChildState::Unknown) {
-            if state == ChildState::Runs {
-                end_with_descendants(id);
-            }
-            let _ = kill_process_group(id, Signal::KILL);
+    fn end(self, suspicious: ChildState) {
+        if let ChildStart::Started(process) = self.process {
+            process.end(suspicious, &self.mark);
         }
-        if state >= suspicious {
-            end_marked(&self.mark);
-        }
-        let _ = self.process.wait();
     }
 }
 
-/// Asks whether a process has ended, without waiting for it.
-const ENDED: WaitIdOptions = WaitIdOptions::EXITED
-    .union(WaitIdOptions::NOHANG)
-    .union(WaitIdOptions::NOWAIT);
+impl Gifts {
+    fn new(local: &LocalWorkers, connection: OwnedFd, credential: &[u8]) -> io::Result<Self> {
+        let mut gifts = vec![
+            (
+                "--options-fd",
+                sealed_memory("exoskel-options", &local.options)?,
+            ),
+            ("--connection-fd", connection),
+            (
+                "--credential-fd",
+                sealed_memory("exoskel-credential", credential)?,
+            ),
+        ];
+        if let Some(policy) = &local.policy {
+            let policy = sealed_memory("exoskel-policy", policy.as_bytes())?;
+            gifts.push(("--policy-fd", policy));
+        }
+        Ok(Self(gifts))
+    }
+}
 
-/// The signals that end processes by themselves, or by whoever ends processes.
-const SIGNALS: [(Signal, &str); 12] = [
-    (Signal::HUP, "SIGHUP"),
-    (Signal::INT, "SIGINT"),
-    (Signal::QUIT, "SIGQUIT"),
-    (Signal::ILL, "SIGILL"),
-    (Signal::TRAP, "SIGTRAP"),
-    (Signal::ABORT, "SIGABRT"),
-    (Signal::BUS, "SIGBUS"),
-    (Signal::FPE, "SIGFPE"),
-    (Signal::KILL, "SIGKILL"),
-    (Signal::SEGV, "SIGSEGV"),
-    (Signal::TERM, "SIGTERM"),
-    (Signal::XCPU, "SIGXCPU"),
-];
+/// Whether nobody is at the other end any more.
+fn has_gone(error: &io::Error) -> bool {
+    let kinds = [
+        io::ErrorKind::BrokenPipe,
+        io::ErrorKind::ConnectionReset,
+        io::ErrorKind::NotConnected,
+    ];
+    kinds.contains(&error.kind())
+}
 
-/// For people, to whom a number says little.
-fn killed_by(number: i32) -> String {
-    let known = SIGNALS.iter().find(|(signal, _)| signal.as_raw() == number);
-    let name = known.map_or_else(String::new, |(_, name)| format!(" ({name})"));
-    format!("killed by signal {number}{name}")
+/// Starts a child as a program of its own.
+fn execute(local: &LocalWorkers, slot: u32, mark: &str, gifts: &Gifts) -> io::Result<ChildStart> {
+    let mut process = Process::new(&local.command[0]);
+    process.args(&local.command[1..]).stdin(Stdio::null());
+    process.arg("--slot").arg(slot.to_string());
+    // Ctrl-C and a notebook's stop are for the group of the user's process: what runs in slots goes on, or is ended from here.
+    process.process_group(0).env(MARK, mark);
+    for (option, given) in &gifts.0 {
+        process.arg(option);
+        process.arg(inheritable(given.as_fd())?.to_string());
+    }
+    let number = process.spawn()?.id();
+    let process = ChildProcess::new(number).ok_or(io::ErrorKind::InvalidData)?;
+    Ok(ChildStart::Started(process))
+}
+
+/// What all that comes from a child has in its environment. It is of one length: a forked child writes its own over that of its zygote.
+fn mark(now: Duration, number: u32) -> String {
+    format!("{}-{:020}-{number:010}", std::process::id(), now.as_nanos())
 }
 
 /// A connected pair: ours, and the child's.

@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use exoskel_flow::contract::Tier;
 use exoskel_link::handshake::{Refuse, RefuseReason};
 use exoskel_link::{CloseReason, Event, LinkId, Message};
 use exoskel_node::manager::recruiter::{Prospect, SlotSource, SlotSources};
@@ -16,12 +18,14 @@ use exoskel_node::manager::{
 use exoskel_node::{ManagerMachine, SessionId};
 use tokio::sync::Notify;
 
-use super::children::{Children, ProcessEnd, Started};
+use super::child_process::ProcessEnd;
+use super::children::{Children, Started};
 use super::recruit::RecruitingPlace;
 use super::status::{self, ManagerStatus};
 use super::{
     Attempt, AttemptError, Command, ManagerConfig, Notice, ObservedMessage, Shared, StreamPlan,
 };
+use crate::address::Address;
 use crate::connection::{Connection, Ended};
 use crate::establish::{Established, NodeConfig, PeerRecord, judge_again};
 use crate::host_file::HostLine;
@@ -58,6 +62,8 @@ pub(super) struct ManagerDriver {
     dirty: Vec<SessionId>,
     /// How recruiting stood when users were last told.
     told: Recruited,
+    /// How many slots were wanted then.
+    told_wanted: u32,
     /// Users that wait have something to look at.
     has_news: bool,
     /// How often the config has changed since the manager began.
@@ -108,12 +114,15 @@ impl ManagerDriver {
             seed: RandomState::new().build_hasher().finish(),
             setup_local: config.setup_local.clone(),
             setup_remote: config.setup_remote.clone(),
+            contract: recruiting.contract.clone(),
             has_initializer: config.has_initializer,
         };
+        let mut machine = ManagerMachine::new(settings);
+        machine.set_tiers(&tiers(&config));
         Self {
             config,
             shared,
-            machine: ManagerMachine::new(settings),
+            machine,
             epoch: Instant::now(),
             peers: HashMap::new(),
             queues: HashMap::new(),
@@ -122,6 +131,7 @@ impl ManagerDriver {
             wishes: Vec::new(),
             dirty: Vec::new(),
             told: Recruited::default(),
+            told_wanted: 0,
             has_news: false,
             renewals: 0,
             leaving: Vec::new(),
@@ -176,6 +186,11 @@ impl ManagerDriver {
         self.children.start(local, number)
     }
 
+    /// Why this child, to which no session has come about, has no process; none if it has one.
+    pub(super) fn child_refusal(&mut self, number: u32) -> Option<std::io::Error> {
+        self.children.refusal(number)
+    }
+
     /// A child has a session.
     pub(super) fn child_met(&mut self, number: u32) {
         self.children.met(number);
@@ -217,6 +232,10 @@ impl ManagerDriver {
             }
             Command::Status(reply) => {
                 let _ = reply.send(self.status());
+            }
+            Command::History(reply) => {
+                let history = self.machine.history().changes().cloned();
+                let _ = reply.send(history.collect());
             }
             Command::ExpectNobody => {
                 self.machine.expect_nobody(now);
@@ -321,6 +340,11 @@ impl ManagerDriver {
                     peer.connection.abort(reason);
                 }
             }
+            ManagerAction::Total { stream, count } => {
+                if let Some(queue) = self.queues.get(&stream) {
+                    queue.set_total(count);
+                }
+            }
             ManagerAction::LostTrack { stream } => {
                 if let Some(queue) = self.queues.get(&stream) {
                     queue.end(StreamEnd::LostTrack);
@@ -415,6 +439,12 @@ impl ManagerDriver {
                 readiness.pending = recruited.pending;
                 readiness.is_final = recruited.is_final;
             });
+        }
+        let wanted = u32::try_from(self.machine.wanted()).unwrap_or(u32::MAX);
+        if wanted != self.told_wanted {
+            self.told_wanted = wanted;
+            self.shared
+                .change_readiness(|readiness| readiness.wanted = wanted);
         }
         if std::mem::take(&mut self.has_news) {
             // A user thread that waits looks at the notices.
@@ -583,7 +613,7 @@ impl ManagerDriver {
     }
 
     /// How the process of this child ended; none as long as it runs.
-    pub(super) fn child_end(&self, number: u32) -> Option<ProcessEnd> {
+    pub(super) fn child_end(&mut self, number: u32) -> Option<ProcessEnd> {
         self.children.process_end(number)
     }
 
@@ -631,6 +661,7 @@ impl ManagerDriver {
         known.extend(lines);
         let now = self.now();
         self.machine.relist(&listed, names, now);
+        self.machine.set_tiers(&tiers(&self.config));
         self.pump();
     }
 
@@ -688,6 +719,26 @@ impl ManagerDriver {
     /// The children, for whoever waits for their end.
     pub(super) fn take_children(&mut self) -> Children {
         std::mem::take(&mut self.children)
+    }
+}
+
+/// What the policy says of the places where workers listen, if they are where their lines say, and who these name.
+fn tiers(config: &ManagerConfig) -> Vec<Tier> {
+    let tier = |line: &HostLine| expected_tier(&config.terms, line).unwrap_or(Tier::Remote);
+    config.recruiting.hosts.iter().map(tier).collect()
+}
+
+/// What the policy says of one such place; nothing if its host has a name that has to be looked up.
+pub(super) fn expected_tier(terms: &NodeConfig, line: &HostLine) -> Option<Tier> {
+    match &line.address {
+        Address::Unix(_) => Some(Tier::Trusted),
+        Address::Tcp(place) => {
+            let address = place.parse::<SocketAddr>().ok()?;
+            Some(match terms.expects_in_domain(&line.name, address.ip()) {
+                true => Tier::Trusted,
+                false => Tier::Remote,
+            })
+        }
     }
 }
 

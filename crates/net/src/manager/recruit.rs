@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use exoskel_flow::contract::Contract;
 use exoskel_node::manager::recruiter::SlotSource;
 
 use super::attempt::{Attempt, AttemptError};
@@ -19,8 +20,10 @@ const BUSY_MAX: u32 = 6;
 
 /// Where slots may come from.
 pub struct Recruiting {
-    /// How many slots are wanted.
+    /// How many slots are wanted at first.
     pub slots: u32,
+    /// How many there are to be from then on; so many if that is none.
+    pub contract: Option<Contract>,
     /// Children of this process.
     pub local: Option<LocalWorkers>,
     /// Workers that listen.

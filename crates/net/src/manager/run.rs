@@ -12,8 +12,8 @@ use exoskel_node::manager::Arrival;
 use exoskel_node::manager::breaks::departure_of;
 use exoskel_node::manager::recruiter::SlotSource;
 
-use super::attempt::is_of_worker;
-use super::children::ProcessEnd;
+use super::attempt::{AttemptError, is_of_worker};
+use super::child_process::ProcessEnd;
 use super::driver::ManagerDriver;
 use super::recruit::{RecruitingPlace, dial_child, dial_host};
 use super::{ManagerConfig, Notice, Shared};
@@ -131,7 +131,11 @@ async fn attempt(driver: Driver, place: RecruitingPlace) {
                 return;
             }
             let started = driver.borrow_mut().start_child(*number);
-            dial_child(started, &terms).await
+            let dialled = dial_child(started, &terms).await;
+            dialled.map_err(|error| {
+                let refusal = driver.borrow_mut().child_refusal(*number);
+                refusal.map_or(error, AttemptError::Start)
+            })
         }
         RecruitingPlace::Host(_, line) => {
             let is_wanted = || !driver.borrow().is_shutting_down();
@@ -178,7 +182,7 @@ fn serve(driver: &Driver, established: &Established, place: &RecruitingPlace) {
 async fn child_end(driver: &Driver, number: u32) -> Option<ProcessEnd> {
     let deadline = Instant::now() + CHILD_END_TIME;
     loop {
-        let end = driver.borrow().child_end(number);
+        let end = driver.borrow_mut().child_end(number);
         if end.is_some() || Instant::now() >= deadline {
             return end;
         }

@@ -287,8 +287,8 @@ fn a_renewed_credential_is_the_same_identity_with_a_new_key() {
     let renewed = authority.renew(&old, None, at(NOW + 29 * DAY)).unwrap();
     assert_eq!(renewed.identity(), old.identity());
     assert_ne!(
-        renewed.key().secret_pkcs8_der(),
-        old.key().secret_pkcs8_der()
+        renewed.key().unwrap().secret_pkcs8_der(),
+        old.key().unwrap().secret_pkcs8_der()
     );
     judge(&old, &renewed, Role::Worker, NOW + 58 * DAY).unwrap();
     judge(&renewed, &renewed, Role::Worker, NOW + 58 * DAY).unwrap();
@@ -310,7 +310,7 @@ fn a_renewal_keeps_whom_else_the_old_credential_trusts() {
     let own = authority
         .issue(Role::Worker, "lab1", YEAR, at(NOW))
         .unwrap();
-    let key = own.key().secret_pkcs8_der().to_vec();
+    let key = own.key().unwrap().secret_pkcs8_der().to_vec();
     let both = Credential::new(
         own.chain().to_vec(),
         key.into(),

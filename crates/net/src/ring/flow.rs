@@ -167,6 +167,11 @@ impl RingReader {
         Ok(sleeps)
     }
 
+    /// Says that this side is awake, and looks by itself.
+    pub(super) fn wake(&self, memory: &impl RingMemory) {
+        memory.store(Word::ReaderSleeps, 0, Relaxed);
+    }
+
     fn take(
         &mut self,
         memory: &impl RingMemory,

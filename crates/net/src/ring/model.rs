@@ -174,6 +174,32 @@ impl Both {
     }
 }
 
+impl Both {
+    /// Reads to the end as a thread does that has borrowed the reading: it asks to be woken only when it waits.
+    fn look(&self, at_once: usize) -> Vec<u8> {
+        let (mut reader, doorbell) = (RingReader::new(), self.of_reader());
+        reader.wake(&self.memory);
+        let (mut all, mut is_gone) = (Vec::new(), false);
+        loop {
+            let mut bytes = vec![0; at_once];
+            let slices = &mut [IoSliceMut::new(&mut bytes)];
+            match reader.look(&self.memory, &doorbell, slices) {
+                Ok(Some(count)) => all.extend_from_slice(&bytes[..count]),
+                Ok(None) => return all,
+                Err(error) if error.kind() == ErrorKind::WouldBlock && is_gone => return all,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if reader.sleep(&self.memory).unwrap() {
+                        self.reader.wait();
+                        is_gone = doorbell.hear().unwrap() == Rung::End;
+                        reader.wake(&self.memory);
+                    }
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
+
 fn try_all_orders(run: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(PREEMPTIONS);
@@ -245,4 +271,26 @@ fn what_a_dead_process_wrote_is_read() {
         assert_eq!(both.read(2, |_| {}), [1, 2]);
         writer.join().unwrap();
     });
+}
+
+/// Who looks by itself is rung for while it waits and at no other time, and misses nothing, not even the end.
+#[test]
+fn who_looks_by_itself_loses_nothing() {
+    let runs: [(&'static [u8], bool); 2] = [(&[1, 2, 3], false), (&[1, 2], true)];
+    for (bytes, is_killed) in runs {
+        try_all_orders(move || {
+            let both = Arc::new(Both::new());
+            let writing = both.clone();
+            let writer = thread::spawn(move || {
+                writing.write(bytes);
+                if is_killed {
+                    writing.reader.change(|state| state.is_ended = true);
+                } else {
+                    RingWriter::new().end(&writing.memory, &writing.of_writer());
+                }
+            });
+            assert_eq!(both.look(2), bytes);
+            writer.join().unwrap();
+        });
+    }
 }

@@ -29,7 +29,7 @@ impl Against {
     fn new() -> Self {
         let new = NewMemory::new().unwrap();
         let (ours, socket) = UnixStream::pair().unwrap();
-        let ours = Socket::unix(ours).unwrap().watched_for_room().unwrap();
+        let ours = Socket::unix(ours).unwrap().unwatched();
         let readiness = EpollSet::new(&ours).unwrap();
         let ring = MemoryRings::new(ours, new.memory, Side::Client).unwrap();
         Self {

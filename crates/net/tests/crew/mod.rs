@@ -85,9 +85,10 @@ impl Hostile {
         ToManager::Results {
             frame: execute.frame,
             first,
+            reached: execute.to + 1,
             count,
             busy: 1000,
-            records: records(execute.segment, first, count),
+            records: records(execute.to, first, count),
         }
     }
 
@@ -239,7 +240,7 @@ async fn honest(established: Established, _: watch::Receiver<bool>) {
 /// What stands in for an interpreter: it counts the segments that an item has been through.
 fn interpret(node: &SlotNode) {
     let finish = |item: exoskel_net::slot::Item| {
-        let body = outcome(item.key.index, item.segment);
+        let body = outcome(item.key.index, item.key.to);
         // The session may be over.
         let _ = node.finish(item.key, |writer| {
             writer.push(Format::Data, false, &body, &[], []);
@@ -371,6 +372,7 @@ fn manage(site: &Site, workers: &[Worker]) -> Vec<Notice> {
         },
         recruiting: Recruiting {
             slots: 2,
+            contract: None,
             local: None,
             hosts: workers.iter().map(|worker| worker.line.clone()).collect(),
             listen: None,

@@ -127,6 +127,7 @@ impl Networks {
                 files: Sources {
                     credential: Document::File(file("pem")),
                     key: None,
+                    holder: None,
                     revocation_list: None,
                     trust: None,
                     policy: Some(PolicyFile::new(Document::File(file("policy")))),

@@ -284,12 +284,14 @@ impl Binding {
     }
 
     /// Asks for the link on a session: a new one, which outlives the session if it has a `name`, or the one that was lost. What waits for a
-    /// new one follows at once if that gives nothing away: the link is encrypted, and what gets lost with the session is sent again.
+    /// new one follows at once if that gives nothing away: the link is encrypted, and what gets lost with the session is sent again. For that
+    /// the other end has to have the session as well: it `is_shared`.
     pub(super) fn ask(
         &mut self,
         id: SessionId,
         session: &mut Session,
         same_host: bool,
+        is_shared: bool,
         minimum: Protection,
         name: Option<u64>,
     ) -> Result<(LinkId, Vec<Happening>), SessionError> {
@@ -301,7 +303,7 @@ impl Binding {
             lasting.attempt += 1;
         }
         if self.lasting.is_none() {
-            let is_early = name.is_some() && protection == Protection::Encrypted;
+            let is_early = is_shared && name.is_some() && protection == Protection::Encrypted;
             self.early = match is_early && !self.is_lookup() {
                 true => self.early_handlers(),
                 false => Vec::new(),

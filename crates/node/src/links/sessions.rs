@@ -37,7 +37,8 @@ struct AwayLinks {
 
 /// What a link that is asked for resumes.
 enum Resumed {
-    Nothing,
+    /// Nothing: what is to be kept of it, if it outlives its session.
+    Nothing(Option<LastingEnd>),
     Kept(AcceptedId),
     /// One that its opener has closed: so many messages have come by it.
     Ended {
@@ -118,6 +119,10 @@ impl LinkMachine {
             let new = known.hints.iter();
             let new: Vec<_> = new.filter(|hint| !has_place(&other.hints, hint)).collect();
             other.hints.extend(new.into_iter().cloned());
+        }
+        if self.is_lasting() {
+            let key = session.resumption_key().clone();
+            self.met.begin(id, known.process.clone(), key);
         }
         let surplus = self.surplus(id, &known);
         self.sessions.insert(id, known);
@@ -225,7 +230,10 @@ impl LinkMachine {
                 self.names_made += 1;
                 self.names_made
             });
-            match binding.ask(id, session, known.peer.same_host, minimum, name) {
+            // Who was dialled knows by the first record that who dialled has the session, and so whose key it is.
+            let is_shared = known.peer.dialled || session.counts().records_opened > 0;
+            let same_host = known.peer.same_host;
+            match binding.ask(id, session, same_host, is_shared, minimum, name) {
                 Ok((link, mut lost)) => {
                     happened.append(&mut lost);
                     if let Some(Use::Own(old)) = known.links.insert(link, Use::Own(*number)) {
@@ -322,6 +330,7 @@ impl LinkMachine {
             _ => (false, false),
         };
         self.ended.session_ended(id, is_leaving, now);
+        self.met.end(id, is_leaving, now);
         let (mut happened, mut over, mut is_away) = (Vec::new(), Vec::new(), false);
         let mut hints = known.hints;
         for number in known.closed {
@@ -389,6 +398,7 @@ impl LinkMachine {
         let (patience, mut happened) = (self.patience, Vec::new());
         let is_over = |since: Duration| since + patience <= now;
         self.ended.forget(is_over);
+        self.met.forget(is_over);
         for binding in self.bindings.values_mut() {
             let Some((_, why)) = binding.away.take_if(|(since, _)| is_over(*since)) else {
                 continue;
@@ -573,12 +583,15 @@ impl LinkMachine {
         let judged = judge(own, asked.right, &presented, rules).and_then(|allowed| {
             let peer = known.process.clone();
             let resumed = match asked.life {
-                LinkLife::OneSession => Resumed::Nothing,
+                LinkLife::OneSession => Resumed::Nothing(None),
+                LinkLife::Lasting { .. } if self.patience.is_zero() => Resumed::Nothing(None),
                 LinkLife::Lasting { name } => {
-                    if self.names.contains_key(&(peer.clone(), name)) {
-                        return Err(not_allowed("it has a link of this name"));
+                    let is_first = self.met.is_first(id, name);
+                    if !is_first || self.names.contains_key(&(peer.clone(), name)) {
+                        return Err(not_allowed("it has a link of this name, or has had one"));
                     }
-                    Resumed::Nothing
+                    let key = session.resumption_key().clone();
+                    Resumed::Nothing(Some(LastingEnd::new(name, key)))
                 }
                 LinkLife::Resumed { name, attempt, received, proof } => {
                     let resumed = self.names.get(&(peer.clone(), name)).copied();
@@ -592,9 +605,18 @@ impl LinkMachine {
                     let right = (asked.endpoint, allowed.number, allowed.by_rule);
                     let Some(AcceptedLink { lasting: Some(lasting), endpoint, number, by_rule, caveats, .. }) = kept else {
                         let ended = self.ended.resume(id, &peer, (name, attempt), right, proves);
+                        if let Some(received) = ended {
+                            return Ok((peer, allowed, Resumed::Ended { received }));
+                        }
+                        let anew = match received {
+                            0 => self.met.open_anew(id, &peer, name, proves),
+                            _ => None,
+                        };
                         let text = "the link that it resumes isn't kept here any more";
-                        let received = ended.ok_or_else(|| LinkRefusal::Ended(text.into()))?;
-                        return Ok((peer, allowed, Resumed::Ended { received }));
+                        let key = anew.ok_or_else(|| LinkRefusal::Ended(text.into()))?;
+                        let mut lasting = LastingEnd::new(name, key);
+                        lasting.attempt = attempt;
+                        return Ok((peer, allowed, Resumed::Nothing(Some(lasting))));
                     };
                     if !proves(&lasting.key) {
                         return Err(not_allowed("it doesn't prove that the link which it resumes is its own"));
@@ -621,7 +643,7 @@ impl LinkMachine {
                         ));
                     }
                     lasting.attempt = attempt;
-                    resumed.map_or(Resumed::Nothing, Resumed::Kept)
+                    resumed.map_or(Resumed::Nothing(None), Resumed::Kept)
                 }
             };
             Ok((peer, allowed, resumed))
@@ -653,17 +675,13 @@ impl LinkMachine {
                 return Ok(vec![Happening::Audit(line)]);
             }
             Resumed::Kept(number) => (number, format!("resumed {name} for {who}: {protection}")),
-            Resumed::Nothing => {
+            Resumed::Nothing(lasting) => {
                 let line = format!("opened {name} to {who}: {protection}, startpoint {number}");
                 self.accepted_made += 1;
                 let number = AcceptedId(self.accepted_made);
-                let lasting = match asked.life {
-                    LinkLife::Lasting { name } if !self.patience.is_zero() => {
-                        self.names.insert((peer.clone(), name), number);
-                        Some(LastingEnd::new(name, session.resumption_key().clone()))
-                    }
-                    _ => None,
-                };
+                if let Some(lasting) = &lasting {
+                    self.names.insert((peer.clone(), lasting.name), number);
+                }
                 let accepted = AcceptedLink {
                     endpoint: name.to_owned(),
                     handlers: allowed.handlers,

@@ -71,7 +71,7 @@ impl ManagerMachine {
                 };
                 self.send_piece(session, piece);
             }
-            Answered::Leaving => self.leaving(session),
+            Answered::Leaving => self.leaving(session, now),
             Answered::Probed => self.probed(session, now),
             Answered::Output { stream, text } => self.printed(session, stream, &text),
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use exoskel_flow::Departure;
+use exoskel_flow::contract::Tier;
 use exoskel_identity::PeerText;
 use exoskel_link::handshake::{Refuse, RefuseReason};
 use exoskel_link::{CloseReason, Ended, LinkId, Session, SessionError, TrafficClass};
@@ -14,6 +15,7 @@ use exoskel_task::payload::Format;
 use thiserror::Error;
 
 use super::breaks::departure_of;
+use super::history::ChangeKind;
 use super::notice::{EarlyPhase, Notice, Unwanted};
 use super::recruiter::{Prospect, SlotSource};
 use super::{JoiningSlot, ManagerAction, ManagerLink, ManagerMachine, Presence, Slot, SlotState};
@@ -110,11 +112,20 @@ impl ManagerMachine {
             self.attempt_failed(source, Prospect::Hopeless, now);
             return Err(why.into());
         }
+        let tier = match &peer.domain {
+            Some(_) => Tier::Trusted,
+            None => Tier::Remote,
+        };
+        if !self.recruiter.is_within_cost(source, tier) {
+            self.attempt_failed(source, Prospect::Passing, now);
+            return Err(Unwanted::OverCost.into());
+        }
         let id = self.next_session;
         let (tasks, code) = match self.open_links(id, session) {
             Ok(links) => links,
             Err(error) => {
                 self.endpoints.end(id);
+                self.remote_left(source, tier);
                 self.attempt_failed(source, Prospect::Passing, now);
                 return Err(error.into());
             }
@@ -148,9 +159,11 @@ impl ManagerMachine {
             origin: Arc::new(origin),
             worker,
             source,
+            tier,
             state: SlotState::Joining,
             message_bytes_max: session.peer_message_bytes_max(),
             process_end: None,
+            is_barred: false,
             presence: Presence::Certain,
             bytes_sent: 0,
         };
@@ -266,7 +279,7 @@ impl ManagerMachine {
             self.actions
                 .push_back(ManagerAction::Wanted(slot.worker.clone()));
         }
-        // The number is new and the limit on slots is checked when they are recruited.
+        // The number is new, and whoever makes a manager wants no more slots than its scheduler takes.
         let (origin, bytes_max) = (slot.origin.clone(), slot.message_bytes_max);
         let _ = self.router.add_slot(session.0, origin, bytes_max, now);
     }
@@ -277,7 +290,7 @@ impl ManagerMachine {
     }
 
     /// A slot finishes what runs and goes.
-    pub(super) fn leaving(&mut self, session: SessionId) {
+    pub(super) fn leaving(&mut self, session: SessionId, now: Duration) {
         let Some(slot) = self.slots.get_mut(&session) else {
             return;
         };
@@ -292,6 +305,11 @@ impl ManagerMachine {
         let worker = slot.worker.clone();
         let is_going = |slot: &&Slot| slot.state == SlotState::Leaving;
         let others = self.slots.len() - self.slots.values().filter(is_going).count();
+        self.note(
+            ChangeKind::Loss,
+            format!("{worker} leaves: it was told to end"),
+            now,
+        );
         self.tell(Notice::Warning(format!(
             "{worker} leaves: it was told to end; slots that go on: {others}"
         )));
@@ -303,8 +321,9 @@ impl ManagerMachine {
         &mut self,
         mut judge: impl FnMut(SessionId) -> Result<(), Reason>,
     ) {
-        for (session, slot) in &self.slots {
+        for (session, slot) in &mut self.slots {
             if let Err(reason) = judge(*session) {
+                slot.is_barred = true;
                 let name = &slot.worker.name;
                 let line = format!("ended the session with {name}: {reason}");
                 self.actions
@@ -330,6 +349,8 @@ impl ManagerMachine {
         let Some(slot) = self.slots.remove(&session) else {
             return;
         };
+        self.draining.retain(|draining| *draining != session);
+        self.remote_left(slot.source, slot.tier);
         let departure = departure_of(end);
         // Who was told to end may be ended before its item is done: not for what the item did.
         let is_leaving = slot.state == SlotState::Leaving;
@@ -390,6 +411,7 @@ impl ManagerMachine {
                 slot.worker,
             )));
         }
+        self.note_end(&slot, state, &how, now);
         let is_set_aside = departure == Departure::Broken && self.breaks_again(session, &slot, end);
         let prospect = match slot.state {
             _ if is_set_aside => Some(Prospect::Hopeless),
@@ -412,6 +434,14 @@ impl ManagerMachine {
                 _ => EarlyPhase::Joining,
             };
             self.tell_unwanted(slot.worker, Unwanted::LostEarly(phase, how));
+        } else if let (SlotState::Joining, Ended::Closed(CloseReason::NotAllowed(why))) =
+            (slot.state, end)
+        {
+            // Whoever was sent away has refused nobody.
+            if !slot.is_barred {
+                let why = Unwanted::Refuses(why.sentence().to_string());
+                self.tell_unwanted(slot.worker, why);
+            }
         }
         self.release(slot.source, now);
     }
@@ -448,6 +478,13 @@ impl ManagerMachine {
             self.tell_unwanted(slot.worker.clone(), why);
         }
         true
+    }
+
+    /// A slot has gone; if it dialled in, it doesn't count any more by where it was.
+    fn remote_left(&mut self, source: SlotSource, tier: Tier) {
+        if (source, tier) == (SlotSource::DialledIn, Tier::Remote) {
+            self.recruiter.remote_left();
+        }
     }
 
     /// A slot or an attempt is gone: its source is asked again, or another.

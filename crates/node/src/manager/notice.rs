@@ -43,6 +43,12 @@ pub enum Unwanted {
     /// It is one of too many in a row that were lost before they could work.
     #[error("was lost {0}: {1}")]
     LostEarly(EarlyPhase, String),
+    /// It has ended the session before it could work: its rules are against that.
+    #[error("does not serve this manager: {0}")]
+    Refuses(String),
+    /// It is outside the trusted domains, where the contract allows no more slots.
+    #[error("is outside the trusted domains, and Cost allows no more slots there")]
+    OverCost,
     /// It broke too many sessions in a row.
     #[error(
         "is set aside and gets no more items: it {0}; check the wire to it and what is installed there"
@@ -80,6 +86,10 @@ impl Unwanted {
                 format!("the worker can't run the manager's initializer: {error}")
             }
             Self::LostEarly(phase, end) => format!("the worker was lost {phase}: {end}"),
+            Self::Refuses(reason) => format!("the worker does not serve this manager: {reason}"),
+            Self::OverCost => {
+                "the manager's contract allows no more slots outside its trusted domains".to_owned()
+            }
             Self::SetAside(reason) => format!("the worker is set aside: it {reason}"),
         }
     }

@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use exoskel_determinism::SplitMix64;
+use exoskel_flow::contract::{Supply, Tier};
 
 use super::backoff::Backoff;
 
@@ -19,6 +20,9 @@ const ATTEMPTS_MAX: usize = 64;
 
 /// Of these, attempts at places that failed before: they may hang for seconds and must not keep others waiting.
 const PROBES_MAX: usize = ATTEMPTS_MAX / 2;
+
+/// Room of a source that sets no number of slots itself.
+const ROOM_UNKNOWN: u32 = 1 << 16;
 
 /// Where slots may come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,6 +85,11 @@ pub enum PlaceState {
 #[derive(Debug)]
 pub(super) struct Recruiter {
     wanted: usize,
+    /// The most slots outside the trusted domains. Then, and while their number is planned, trusted places come first.
+    remote_max: Option<u32>,
+    prefers_trusted: bool,
+    /// Slots outside the trusted domains that dialled in.
+    remote_dialled_in: u32,
     in_flight: usize,
     next_child: u32,
     children: Option<ChildSource>,
@@ -101,6 +110,8 @@ struct ChildSource {
 #[derive(Debug)]
 struct ListeningWorker {
     name: String,
+    /// Where its slots are, as far as that is known before one has come.
+    tier: Tier,
     /// Slots and attempts.
     in_use: u32,
     attempts: u32,
@@ -130,6 +141,7 @@ impl ListeningWorker {
     fn new(name: String) -> Self {
         Self {
             name,
+            tier: Tier::Remote,
             in_use: 0,
             attempts: 0,
             capacity: None,
@@ -163,6 +175,9 @@ impl Recruiter {
         let hosts = sources.hosts.iter().cloned();
         Self {
             wanted: sources.slots as usize,
+            remote_max: None,
+            prefers_trusted: false,
+            remote_dialled_in: 0,
             in_flight: 0,
             next_child: 0,
             children: sources.children.then(ChildSource::default),
@@ -176,6 +191,88 @@ impl Recruiter {
     /// How many slots are wanted.
     pub(super) fn wanted(&self) -> usize {
         self.wanted
+    }
+
+    /// Slots are wanted as a contract says: in trusted domains first, and no more than so many outside of them.
+    pub(super) fn follow(&mut self, remote_max: Option<u32>) {
+        (self.prefers_trusted, self.remote_max) = (true, remote_max);
+    }
+
+    /// So many slots are wanted from now on.
+    pub(super) fn set_wanted(&mut self, slots: u32) {
+        self.wanted = slots as usize;
+    }
+
+    /// What the policy says of each place before somebody has come from there, in their order.
+    pub(super) fn set_tiers(&mut self, tiers: &[Tier]) {
+        for (host, tier) in self.hosts.iter_mut().zip(tiers) {
+            if host.capacity.is_none() {
+                host.tier = *tier;
+            }
+        }
+    }
+
+    /// A slot has come, and this is where it is. Says whether it may stay.
+    pub(super) fn is_within_cost(&mut self, source: SlotSource, tier: Tier) -> bool {
+        if let Some(host) = self.host(source) {
+            host.tier = tier;
+        }
+        let is_dialled_in = source == SlotSource::DialledIn;
+        let with_it = self.remote_in_use() + u32::from(is_dialled_in);
+        let is_within = tier == Tier::Trusted || self.remote_max.is_none_or(|most| with_it <= most);
+        if is_within && is_dialled_in && tier == Tier::Remote {
+            self.remote_dialled_in += 1;
+        }
+        is_within
+    }
+
+    /// A slot that dialled in from outside the trusted domains has gone.
+    pub(super) fn remote_left(&mut self) {
+        self.remote_dialled_in = self.remote_dialled_in.saturating_sub(1);
+    }
+
+    /// Slots and attempts outside the trusted domains.
+    fn remote_in_use(&self) -> u32 {
+        let hosts = self.hosts.iter().filter(|host| host.tier == Tier::Remote);
+        self.remote_dialled_in + hosts.map(|host| host.in_use).sum::<u32>()
+    }
+
+    fn may_ask(&self, tier: Tier) -> bool {
+        tier == Tier::Trusted
+            || self
+                .remote_max
+                .is_none_or(|most| self.remote_in_use() < most)
+    }
+
+    /// What there is and what there may be, when `in_use` sessions there are: in trusted domains, and elsewhere.
+    pub(super) fn supplies(&self, in_use: usize) -> (Supply, Supply) {
+        let room = |tier: Tier| {
+            let hosts = self.hosts.iter().filter(|host| host.tier == tier);
+            let hosts = hosts.filter(|host| host.has_hope()).map(|host| {
+                let capacity = host.capacity.unwrap_or(ROOM_UNKNOWN);
+                capacity.saturating_sub(host.in_use)
+            });
+            hosts.fold(0, u32::saturating_add)
+        };
+        // Who dials in may be anywhere, and says so when it comes.
+        let anywhere = if self.listening { ROOM_UNKNOWN } else { 0 };
+        let here = match self.has_hope_of_children() {
+            true => ROOM_UNKNOWN,
+            false => 0,
+        };
+        let all = u32::try_from(in_use + self.in_flight).unwrap_or(u32::MAX);
+        let remote = self.remote_in_use().min(all);
+        let trusted = Supply {
+            slots: all - remote,
+            room: room(Tier::Trusted)
+                .saturating_add(anywhere)
+                .saturating_add(here),
+        };
+        let remote = Supply {
+            slots: remote,
+            room: room(Tier::Remote).saturating_add(anywhere),
+        };
+        (trusted, remote)
     }
 
     /// What to do next, when `in_use` sessions there are; none for now if enough is under way.
@@ -223,16 +320,31 @@ impl Recruiter {
         let probes: u32 = probes.map(|host| host.attempts).sum();
         let may_probe = (probes as usize) < PROBES_MAX;
         let candidates = self.hosts.iter().enumerate().filter(|(_, host)| {
-            host.is_askable() && host.backoff.next_at() <= now && (may_probe || !host.is_failing())
+            host.is_askable()
+                && host.backoff.next_at() <= now
+                && (may_probe || !host.is_failing())
+                && self.may_ask(host.tier)
         });
         candidates
-            .min_by_key(|(position, host)| (host.backoff.failures(), host.in_use, *position))
+            .min_by_key(|(position, host)| {
+                let tier = self.prefers_trusted.then_some(host.tier);
+                (
+                    host.is_failing(),
+                    tier,
+                    host.backoff.failures(),
+                    host.in_use,
+                    *position,
+                )
+            })
             .map(|(position, _)| position)
     }
 
     /// When the first of those is to be asked who can't be asked now. Places whose time has come wait for attempts that end.
     fn earliest(&self, now: Duration) -> Option<Duration> {
-        let hosts = self.hosts.iter().filter(|host| host.is_askable());
+        let hosts = self
+            .hosts
+            .iter()
+            .filter(|host| host.is_askable() && self.may_ask(host.tier));
         let hosts = hosts.map(|host| host.backoff.next_at());
         let children = self.children.iter().filter(|children| children.has_hope());
         let children = children.map(|children| children.backoff.next_at());

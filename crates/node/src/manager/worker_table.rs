@@ -41,6 +41,8 @@ pub struct WorkerReport {
     pub busy: Duration,
     /// Items that may have been started there and were put back.
     pub items_put_back: u64,
+    /// Items that a second slot got as well, since they ran for too long there.
+    pub stragglers: u64,
     /// Why it gets no more items, if it was set aside: it broke its session again and again.
     pub set_aside: String,
 }
@@ -146,4 +148,5 @@ fn add(report: &mut WorkerReport, statistics: SlotStatistics, bytes_sent: u64) {
     report.bytes_received += statistics.bytes_received;
     report.busy += statistics.busy;
     report.items_put_back += statistics.put_back;
+    report.stragglers += statistics.stragglers;
 }

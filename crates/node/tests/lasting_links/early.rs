@@ -95,10 +95,16 @@ impl Ends {
 
     fn lose(&mut self, shared: &Shared) {
         for site in [&mut self.opener, &mut self.owner] {
-            let ended = Ended::Session(SessionError::Truncated { records: 1 });
-            let happened = site.machine.end(shared.id, &ended, Duration::ZERO);
-            site.happened(happened);
+            site.lose_one(shared);
         }
+    }
+}
+
+impl Site {
+    fn lose_one(&mut self, shared: &Shared) {
+        let ended = Ended::Session(SessionError::Truncated { records: 1 });
+        let happened = self.machine.end(shared.id, &ended, Duration::ZERO);
+        self.happened(happened);
     }
 }
 
@@ -216,34 +222,166 @@ fn early_requests_whose_session_is_lost_are_handled_once() {
 }
 
 #[test]
-fn early_requests_that_never_came_are_lost_with_their_link() {
-    let mut ends = Ends::calling(&["note"]);
-    let shared = ends.meet(1);
+fn early_requests_that_never_came_go_over_and_are_handled_once() {
+    let mut ends = Ends::calling(&["note", "flux"]);
+    let late = ends.meet(1);
+    ends.lose(&late);
+    // Nor does the next attempt arrive.
+    let lost = ends.meet(2);
+    ends.lose(&lost);
+    let mut shared = ends.meet(3);
+    for _ in 0..2 {
+        ends.forth(&mut shared);
+        ends.back(&mut shared);
+    }
+    assert_eq!(called(&ends.owner), ["note", "flux"]);
+    // The link has its key: it goes over as any other.
     ends.lose(&shared);
+    let mut shared = ends.meet(4);
+    ends.forth(&mut shared);
+    ends.back(&mut shared);
+    ends.answer(&mut shared);
+    ends.back(&mut shared);
+    let replies = |answer: &&RequestAnswer| matches!(answer, RequestAnswer::Reply { .. });
+    assert_eq!(ends.opener.answers.iter().filter(replies).count(), 2);
+}
+
+/// The session ends for its opener only: what it has sent there comes later, to a link that was opened anew in the next one.
+#[test]
+fn an_opening_that_comes_late_opens_nothing_again() {
+    for is_let_go in [false, true] {
+        let mut ends = Ends::calling(&["note"]);
+        let mut late = ends.meet(1);
+        ends.opener.lose_one(&late);
+        let mut shared = ends.meet(2);
+        for _ in 0..2 {
+            ends.forth(&mut shared);
+            ends.back(&mut shared);
+        }
+        assert_eq!(called(&ends.owner), ["note"]);
+        if is_let_go {
+            let accepted = ends.owner.calls[0].accepted;
+            ends.owner.machine.end_link(accepted);
+        }
+        ends.forth(&mut late);
+        assert_eq!(called(&ends.owner), ["note"], "it was handled already");
+        let lines = ends.owner.lines.iter();
+        let refused = lines.filter(|line| line.contains("or has had one"));
+        assert_eq!(refused.count(), 1, "{:?}", ends.owner.lines);
+    }
+}
+
+/// What has come once is not handled again because nobody remembers it any more.
+#[test]
+fn early_requests_that_came_and_were_forgotten_are_lost_with_their_link() {
+    let mut ends = Ends::calling(&["note"]);
+    let mut shared = ends.meet(1);
+    ends.forth(&mut shared);
+    assert_eq!(called(&ends.owner), ["note"]);
+    ends.lose(&shared);
+    let accepted = ends.owner.calls[0].accepted;
+    ends.owner.machine.end_link(accepted);
     let mut shared = ends.meet(2);
     ends.forth(&mut shared);
     ends.back(&mut shared);
-    assert!(ends.owner.calls.is_empty());
-    assert!(
-        matches!(ends.opener.answers[..], [RequestAnswer::Lost(_)]),
-        "{:?}",
-        ends.opener.answers
-    );
+    assert_eq!(called(&ends.owner), ["note"]);
+    let is_lost = matches!(ends.opener.answers[..], [RequestAnswer::Lost(_)]);
+    assert!(is_lost, "{:?}", ends.opener.answers);
     // The next one opens the link anew.
     let contents = MessageContents::default();
-    ends.opener
-        .machine
-        .request(ends.bound, "note", contents)
-        .unwrap();
+    let machine = &mut ends.opener.machine;
+    machine.request(ends.bound, "note", contents).unwrap();
     let policy = |_: &str| Protection::Plain;
-    let happened = ends
-        .opener
-        .machine
-        .attach(shared.id, &mut shared.opener, &policy);
+    let happened = machine.attach(shared.id, &mut shared.opener, &policy);
     ends.opener.happened(happened);
     for _ in 0..2 {
         ends.forth(&mut shared);
         ends.back(&mut shared);
     }
+    assert_eq!(called(&ends.owner), ["note", "note"]);
+}
+
+/// A link is opened anew for a session that is remembered: for as long as links wait, and not if the owner has left it for good.
+#[test]
+fn nothing_is_opened_anew_for_a_session_that_is_forgotten() {
+    let broken = Ended::Session(SessionError::Truncated { records: 1 });
+    let barred = Ended::Closed(CloseReason::NotAllowed("by a rule".into()));
+    for (ended, age) in [(&broken, PATIENCE), (&barred, Duration::ZERO)] {
+        let mut ends = Ends::calling(&["note"]);
+        let shared = ends.meet(1);
+        ends.opener.lose_one(&shared);
+        let owner = &mut ends.owner.machine;
+        owner.end(shared.id, ended, Duration::ZERO);
+        owner.give_up(age);
+        let mut shared = ends.meet(2);
+        ends.forth(&mut shared);
+        ends.back(&mut shared);
+        assert!(ends.owner.calls.is_empty());
+        let is_lost = matches!(ends.opener.answers[..], [RequestAnswer::Lost(_)]);
+        assert!(is_lost, "{:?}", ends.opener.answers);
+    }
+}
+
+/// Another process of the same certificate that claims the number has had no session in which the link was asked for.
+#[test]
+fn nobody_else_has_a_link_opened_anew() {
+    let mut ends = Ends::calling(&["note"]);
+    let late = ends.meet(1);
+    ends.lose(&late);
+    let mut thief = ends.owner.dialled_by(THEIRS, 9);
+    let key = session(Side::Client, 8).resumption_key().clone();
+    let right = &ends
+        .opener
+        .machine
+        .startpoint_of(ends.bound)
+        .unwrap()
+        .clone();
+    let link = thief
+        .peer
+        .request_early_link("coupler", Protection::Encrypted, &[], |link| {
+            let binding = [0; 32];
+            let life = resumed(&key, &binding, link.number(), 0);
+            (right.right(&binding, link.number()).encode(), life)
+        });
+    link.unwrap();
+    let events = ends.owner.settle(&mut thief);
+    let refused = |event: &Event| matches!(event, Event::LinkRefused { .. });
+    assert!(events.iter().any(refused), "{events:?}");
+    // Its owner gets it all the same.
+    let mut shared = ends.meet(2);
+    for _ in 0..2 {
+        ends.forth(&mut shared);
+        ends.back(&mut shared);
+    }
     assert_eq!(called(&ends.owner), ["note"]);
+}
+
+/// Who was dialled doesn't know whether who dialled has the session, as long as nothing comes: it may have taken another way meanwhile.
+#[test]
+fn nothing_goes_early_by_a_session_that_the_other_end_may_not_have() {
+    let mut ends = Ends::calling(&["note"]);
+    let policy = |_: &str| Protection::Plain;
+    let mut opener = session(Side::Server, 1);
+    let peer = SessionPeer {
+        identity: Arc::new(ATMOSPHERE.clone()),
+        process: OWN,
+        same_host: false,
+        dialled: false,
+    };
+    let machine = &mut ends.opener.machine;
+    let happened = machine.begin(SessionId(1), &mut opener, peer, &policy);
+    ends.opener.happened(happened);
+    let broken = Ended::Session(SessionError::Truncated { records: 0 });
+    let happened = ends
+        .opener
+        .machine
+        .end(SessionId(1), &broken, Duration::ZERO);
+    ends.opener.happened(happened);
+    let mut shared = ends.meet(2);
+    for _ in 0..2 {
+        ends.forth(&mut shared);
+        ends.back(&mut shared);
+    }
+    assert_eq!(called(&ends.owner), ["note"]);
+    assert!(ends.opener.answers.is_empty());
 }

@@ -11,6 +11,7 @@ use pyo3::types::{
     PyString, PyTuple, PyType,
 };
 
+use super::arrays::{PlainArray, plain_array};
 use crate::buffer::{BytesOwner, ViewOwner};
 use crate::error::{self, ExceptionKind, raise};
 
@@ -188,6 +189,9 @@ impl DataEncoder {
     fn described(&mut self, value: &Bound<'_, PyAny>, depth: u32) -> Result<(), Unsendable> {
         static DESCRIBE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let py = value.py();
+        if let Some(array) = plain_array(value)? {
+            return self.array(value, array, depth);
+        }
         let describe = DESCRIBE.import(py, "exoskel.results", "describe")?;
         let described = if self.of_link.is_some() {
             describe.call1((value, true))?
@@ -198,6 +202,28 @@ impl DataEncoder {
         self.writer.tag(tag);
         // Its own list is no level that anybody sees, but one that the reader counts.
         self.value(&content, deeper(value, depth)?)
+    }
+
+    /// As `exoskel.result_arrays.describe` has it.
+    fn array(
+        &mut self,
+        value: &Bound<'_, PyAny>,
+        array: PlainArray,
+        depth: u32,
+    ) -> Result<(), Unsendable> {
+        let inner = deeper(value, deeper(value, depth)?)?;
+        self.writer.tag(tags::ARRAY);
+        self.writer.array(4);
+        self.writer.text(array.elements);
+        deeper(value, inner)?;
+        self.writer.array(array.shape.len() as u64);
+        for length in array.shape {
+            self.writer.unsigned(length as u64);
+        }
+        // The last index varies fastest.
+        self.writer.unsigned(0);
+        self.contents(array.contents.into());
+        Ok(())
     }
 
     fn items<'py>(
@@ -310,14 +336,17 @@ impl DataEncoder {
     /// A contiguous buffer, of an array that stays as it is until it is sent.
     fn buffer(&mut self, buffer: &Bound<'_, PyAny>) -> PyResult<()> {
         let raw = buffer.call_method0("raw")?;
-        let contents = ViewOwner::share(&raw)?;
+        self.contents(ViewOwner::share(&raw)?);
+        Ok(())
+    }
+
+    fn contents(&mut self, contents: Bytes) {
         if contents.len() < BUFFER_BYTES_MIN || self.in_band || self.bulk.len() >= PARTS_MAX {
             self.writer.bytes(&contents);
         } else {
             self.part(contents.len());
             self.bulk.push(contents);
         }
-        Ok(())
     }
 
     fn part(&mut self, length: usize) {

@@ -134,6 +134,26 @@ impl PeersScenario {
         ];
         scenario
     }
+
+    /// The same with messages that don't wait until their link is open. In every second run connections are cut meanwhile.
+    pub fn early(seed: u64) -> Self {
+        let mut scenario = Self::both_dial(seed);
+        for binding in &mut scenario.bindings {
+            binding.protection = Protection::Encrypted;
+        }
+        if seed.is_multiple_of(2) {
+            return scenario;
+        }
+        let mut random = SplitMix64::new(seed ^ 0xEA_71E5);
+        let opening = scenario.link.latency * 12;
+        let cuts = (0..1 + random.below(3)).map(|_| {
+            let at = random.between(Duration::ZERO, opening);
+            (at, PeersFault::Cut(0, 1))
+        });
+        scenario.faults = cuts.collect();
+        scenario.faults.sort_by_key(|(at, _)| *at);
+        scenario
+    }
 }
 
 fn binding(random: &mut SplitMix64, peers: usize) -> BindingScenario {

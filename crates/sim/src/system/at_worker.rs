@@ -313,8 +313,8 @@ impl Machine {
                 let what = format!("worker {number} has work though its initializer raised");
                 return self.world.broken(what);
             }
+            self.report.started += running.segments();
             if running.part != FunctionPart::Rest {
-                self.report.started += 1;
                 self.check_serial(number)?;
                 let streams = streams_of(&self.former, &self.streams, worker.manager_life);
                 if streams.is_poison(&running.key) {
@@ -344,7 +344,7 @@ impl Machine {
         let Some(running) = running_of(number).and_then(|interpreter| interpreter.running) else {
             return Ok(());
         };
-        let (stream, segment) = (running.key.stream, running.segment);
+        let (stream, segment) = (running.key.stream, running.from);
         let user = self.streams.opened.get(stream as usize);
         if running.part != FunctionPart::Serial
             || user.is_none_or(|user| !self.streams.users[*user].has_serial(segment))

@@ -95,6 +95,7 @@ impl Machine {
             ManagerAction::Tell(_) => {}
             other @ (ManagerAction::Start(_)
             | ManagerAction::End(_)
+            | ManagerAction::Total { .. }
             | ManagerAction::LostTrack { .. }) => {
                 return self.world.broken(format!("the manager wants {other:?}"));
             }

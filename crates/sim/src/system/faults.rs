@@ -19,7 +19,7 @@ impl Machine {
         let is_remedy = matches!(
             fault,
             InjectedFault::Repair { .. } | InjectedFault::Release(_)
-        );
+        ) || fault == InjectedFault::Want(self.workers.len() as u32);
         if self.is_settling && !is_remedy {
             return Ok(());
         }
@@ -115,6 +115,16 @@ impl Machine {
                     Node::Worker(number) => self.workers[number].clock.jump(by),
                 }
                 self.look_at_clock(node);
+                Ok(())
+            }
+            InjectedFault::Want(slots) => {
+                // The next process of a manager begins with what it began with.
+                let stands = self.manager.is_held || self.manager.is_down;
+                if !stands || is_remedy {
+                    let now = self.manager.clock.shows(self.world.now);
+                    self.manager.machine.want(slots, now);
+                    self.world.agenda.plan(self.world.now, Event::Wake);
+                }
                 Ok(())
             }
             InjectedFault::Raise(minimum) => {

@@ -102,6 +102,11 @@ impl Generator {
         self.initializer(&mut scenario);
         self.absences(&mut scenario);
         self.drains(&mut scenario);
+        self.wants(&mut scenario);
+        // By numbers of their own, so that all else of a seed's scenario stays as it was.
+        let mut own = SplitMix64::new(seed ^ 0x57A6_61E5_C091_E502);
+        scenario.config.stragglers = [0, 110, 300][own.below(3) as usize];
+        scenario.config.straggler_time = Duration::from_millis([2, 20][own.below(2) as usize]);
         scenario
     }
 
@@ -398,6 +403,27 @@ impl Generator {
             let fault = InjectedFault::Leave { worker };
             scenario.faults.push((at + time, fault));
         }
+        scenario.faults.sort_by_key(|(at, _)| *at);
+    }
+
+    /// A contract that needs fewer slots for a while, and all of them in the end. Drawn behind all else, too.
+    fn wants(&mut self, scenario: &mut Scenario) {
+        let slots = scenario.workers.len() as u64;
+        if slots < 2 || self.later.below(3) > 0 {
+            return;
+        }
+        let horizon = horizon(scenario);
+        let mut last = Duration::ZERO;
+        for _ in 0..=self.later.below(4) {
+            let at = self.later.between(Duration::ZERO, horizon);
+            let fewer = 1 + self.later.below(slots - 1) as u32;
+            scenario.faults.push((at, InjectedFault::Want(fewer)));
+            last = last.max(at);
+        }
+        let all = InjectedFault::Want(slots as u32);
+        scenario
+            .faults
+            .push((last + Duration::from_millis(20), all));
         scenario.faults.sort_by_key(|(at, _)| *at);
     }
 

@@ -15,7 +15,7 @@ use super::streams::Streams;
 /// How long what hangs takes.
 const FOR_EVER: Duration = Duration::from_secs(1_000_000);
 
-/// Which of its segment's functions an item passes.
+/// Which of a frame's functions an item passes: those of a serial first segment are by themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FunctionPart {
     All,
@@ -27,15 +27,28 @@ pub(super) enum FunctionPart {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RunningItem {
     pub(super) key: ItemKey,
-    pub(super) segment: u16,
+    /// The first segment that it passes; its key says the last one.
+    pub(super) from: u16,
     pub(super) part: FunctionPart,
     lease: Lease,
-    /// Functions of the segment.
+    /// Functions of all segments that it passes.
     functions: u32,
     /// How its result is written.
     format: Format,
     /// It was told to end on its way to the rest of its functions.
     is_overdue: bool,
+}
+
+impl RunningItem {
+    /// How many segments it runs through in this part.
+    pub(super) fn segments(&self) -> u64 {
+        let all = u64::from(self.key.to - self.from) + 1;
+        match self.part {
+            FunctionPart::All => all,
+            FunctionPart::Serial => 1,
+            FunctionPart::Rest => all - 1,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -109,6 +122,8 @@ impl Interpreter {
             }
         }
         while self.running.is_none() {
+            turn.outgoing
+                .extend(self.give_back_halfway(machine, streams, now)?);
             if let Some(passed) = self.rest.pop_front() {
                 if passed.is_overdue && self.programs.contains_key(&passed.key.stream) {
                     let outgoing = machine.finish(passed.key, now, |writer| {
@@ -143,6 +158,39 @@ impl Interpreter {
             }
         }
         Ok(turn)
+    }
+
+    /// Gives back what has passed the serial function and is asked back, from the last one on: values that fit their grants.
+    fn give_back_halfway(
+        &mut self,
+        machine: &mut SlotMachine,
+        streams: &Streams,
+        now: Duration,
+    ) -> Result<Vec<Outgoing>, String> {
+        let frame = self.rest.front().map(|passed| passed.key.frame);
+        let asked = frame.and_then(|frame| Some((frame, machine.asked_back(frame)?)));
+        let Some((frame, count)) = asked else {
+            return Ok(Vec::new());
+        };
+        let (mut records, mut reached) = (VecDeque::new(), 0);
+        while records.len() < count as usize
+            && let Some(passed) = self.rest.pop_back()
+        {
+            reached = passed.from + 1;
+            let to = passed.from;
+            let key = ItemKey { to, ..passed.key };
+            let token = streams.result(&key, passed.from)?;
+            let (body, bulk) = token.contents(streams.sizes(token.stream));
+            let mut record = RecordWriter::default();
+            record.push(passed.format, false, &body, &[], bulk);
+            let is_value = token.what == What::Value && !passed.is_overdue;
+            if !is_value || record.bytes() > key.grant {
+                self.rest.push_back(passed);
+                break;
+            }
+            records.push_front(record);
+        }
+        Ok(machine.give_back_halfway(frame, reached, records.into(), now))
     }
 
     fn code(
@@ -207,6 +255,7 @@ impl Interpreter {
             ToSlot::Execute(_)
             | ToSlot::Recall { .. }
             | ToSlot::Grant { .. }
+            | ToSlot::Interrupt { .. }
             | ToSlot::Probe
             | ToSlot::Piece { .. } => {}
         }
@@ -219,14 +268,18 @@ impl Interpreter {
             // It was asked for first, and goes by the link by which programs come.
             return Err("a program came before the shared contents".to_owned());
         }
-        let segment = self
+        let range = usize::from(item.from)..=usize::from(key.to);
+        let segments = self
             .programs
             .get(&key.stream)
-            .and_then(|segments| segments.get(usize::from(item.segment)));
-        let functions = segment.map_or(0, |segment| segment.functions.len()) as u32;
+            .and_then(|segments| segments.get(range))
+            .unwrap_or_default();
+        let functions = || segments.iter().flat_map(|segment| &segment.functions);
+        let has_all = functions().all(|digest| self.functions.contains(digest));
+        let functions = functions().count() as u32;
         let running = RunningItem {
             key,
-            segment: item.segment,
+            from: item.from,
             part: match item.lease {
                 Lease::None => FunctionPart::All,
                 Lease::Kept | Lease::PassedOn => FunctionPart::Serial,
@@ -240,21 +293,17 @@ impl Interpreter {
                 Format::Pickle => self.format,
             },
         };
-        streams.check_input(&key, item.segment, &item.record)?;
+        streams.check_input(&key, item.from, &item.record)?;
         if functions == 0 {
             return Err(format!(
                 "got item {} of segment {} of stream {}, which is not defined here",
-                key.index, item.segment, key.stream
+                key.index, item.from, key.stream
             ));
         }
-        let has_all = segment.is_some_and(|segment| {
-            let mut functions = segment.functions.iter();
-            functions.all(|digest| self.functions.contains(digest))
-        });
         if !has_all && streams.is_wanted(&key) {
             return Err(format!(
                 "got item {} of segment {} of stream {}, whose functions were discarded",
-                key.index, item.segment, key.stream
+                key.index, item.from, key.stream
             ));
         }
         let passes = if running.part == FunctionPart::All {
@@ -341,7 +390,7 @@ impl Interpreter {
                 return Ok(turn);
             }
         }
-        let mut token = streams.result(&running.key, running.segment)?;
+        let mut token = streams.result(&running.key, running.from)?;
         let retriable = streams.is_retriable(&running.key);
         let sizes = streams.sizes(token.stream);
         let push = |token: Token| {
@@ -374,7 +423,7 @@ impl Interpreter {
         self.running.is_some_and(|running| {
             running.part == FunctionPart::Serial
                 && running.key.stream == stream
-                && running.segment == segment
+                && running.from == segment
         })
     }
 }

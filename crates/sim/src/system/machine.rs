@@ -158,6 +158,8 @@ impl Machine {
         self.report.digest = self.world.digest.value();
         self.report.ended_at = self.world.now;
         self.report.tokens_seen = self.world.tokens_seen;
+        let workers = self.manager.machine.report();
+        self.report.stragglers = workers.iter().map(|worker| worker.stragglers).sum();
         let users = &self.streams.users;
         self.report.outcomes = users.iter().map(|user| user.outcomes()).sum();
         self.report.refused = users.iter().map(|user| user.refused()).sum();

@@ -86,6 +86,7 @@ impl SimulatedManager {
             seed: scenario.seed ^ u64::from(life),
             setup_local: Bytes::from_static(b"settings of children"),
             setup_remote: Bytes::from_static(b"settings"),
+            contract: None,
             has_initializer: scenario.has_initializer,
         };
         Self {

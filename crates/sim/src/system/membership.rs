@@ -175,7 +175,9 @@ impl Machine {
             Unwanted::Lacks(_) => known.unfit.contains(name),
             Unwanted::Uninitialized(_) => known.uninitialized.contains_key(name),
             // Only children, which nobody plays here.
-            Unwanted::LostEarly(..) => false,
+            Unwanted::LostEarly(..) | Unwanted::Refuses(_) => false,
+            // Only contracts with a cost, which nobody has here.
+            Unwanted::OverCost => false,
             Unwanted::SetAside(_) => known
                 .broken
                 .get(name)
@@ -183,7 +185,7 @@ impl Machine {
         };
         match why {
             Unwanted::Lacks(_) | Unwanted::Uninitialized(_) => self.report.unfit += 1,
-            Unwanted::LostEarly(..) => {}
+            Unwanted::LostEarly(..) | Unwanted::Refuses(_) | Unwanted::OverCost => {}
             Unwanted::SetAside(_) => self.report.set_aside += 1,
         }
         if is_due {
@@ -302,7 +304,10 @@ impl Machine {
             Contents::Records(_, origin)
             | Contents::Refused(origin)
             | Contents::Exhausted { origin, .. } => origin,
-            Contents::WorkersLost { .. } | Contents::TooLarge { .. } => return Ok(()),
+            Contents::WorkersLost { .. }
+            | Contents::TooLarge { .. }
+            | Contents::TooManyParts { .. }
+            | Contents::NothingToReduce => return Ok(()),
         };
         if !self.revoked.contains(&origin.worker) {
             return Ok(());

@@ -21,7 +21,7 @@ pub struct Report {
     pub overdue: u64,
     /// Those of them that could not be sent.
     pub unsent: u64,
-    /// Items that a slot began.
+    /// Segments that slots began, of all items.
     pub started: u64,
     /// Items taken back by their user.
     pub cancelled: u64,
@@ -43,6 +43,8 @@ pub struct Report {
     pub keys_changed: u64,
     /// Items given back by slots.
     pub recalled: u64,
+    /// Items that a second slot got as well, since they ran for too long.
+    pub stragglers: u64,
     /// Leases given back before their frame's end.
     pub released: u64,
     /// Results that waited for a grant.

@@ -92,6 +92,8 @@ pub enum InjectedFault {
         /// By so much.
         by: Duration,
     },
+    /// The manager's contract needs so many slots from now on: the others are given back.
+    Want(u32),
     /// The manager's policy demands these protections from now on.
     Raise(Protections),
     /// The worker's certificate is revoked, with all of its slots'.

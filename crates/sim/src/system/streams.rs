@@ -180,16 +180,21 @@ impl Streams {
             .is_ok_and(|(_, user)| user.is_pickled(self.seed, key.index))
     }
 
-    /// What the item is after this segment.
-    pub(super) fn result(&self, key: &ItemKey, segment: u16) -> Result<Token, String> {
+    /// What the item is after the segments from this one to the last that it passes, or what one of them raises.
+    pub(super) fn result(&self, key: &ItemKey, from: u16) -> Result<Token, String> {
         let (stream, user) = self.user(key)?;
-        let raises = user.raises(self.seed, key.index) == Some(segment);
+        let raises = user.raises(self.seed, key.index);
+        let raises = raises.filter(|segment| (from..=key.to).contains(segment));
         Ok(Token {
             life: self.life,
             stream,
             index: key.index,
-            passed: segment + 1,
-            what: if raises { What::Raised } else { What::Value },
+            passed: raises.unwrap_or(key.to) + 1,
+            what: if raises.is_some() {
+                What::Raised
+            } else {
+                What::Value
+            },
         })
     }
 
@@ -273,6 +278,9 @@ impl Streams {
                     user.exhausted += 1;
                 }
             }
+            Contents::NothingToReduce | Contents::TooManyParts { .. } => {
+                return Err(format!("stream {stream} has no patterns"));
+            }
             Contents::TooLarge { bytes, maximum } => {
                 return Err(format!(
                     "item {first} of stream {stream} has {bytes} bytes of at most {maximum}"
@@ -348,16 +356,14 @@ impl User {
 
     fn function_count(&self) -> u32 {
         let functions = self.program.segments().iter();
-        let functions = functions.flat_map(|segment| segment.functions());
+        let functions = functions.flat_map(|segment| &segment.functions);
         functions.map(|function| function.0 + 1).max().unwrap_or(0)
     }
 
     /// Functions that an item passes.
     pub(super) fn functions_passed(&self) -> u32 {
         let segments = self.program.segments().iter();
-        segments
-            .map(|segment| segment.functions().count() as u32)
-            .sum()
+        segments.map(|segment| segment.functions.len() as u32).sum()
     }
 
     /// Segments that an item passes.
@@ -366,9 +372,7 @@ impl User {
     }
 
     pub(super) fn has_serial(&self, segment: u16) -> bool {
-        self.program.segments()[usize::from(segment)]
-            .serial
-            .is_some()
+        self.program.segments()[usize::from(segment)].serial
     }
 
     /// The segment in which this item raises, if it does.

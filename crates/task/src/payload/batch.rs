@@ -3,10 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
-use super::{Format, RecordError, RecordHead, RecordWriter};
+use super::{Format, RecordError, RecordHead, RecordWriter, get_varint, put_varint};
+use crate::message::PARTS_MAX;
 use crate::outcome::Origin;
+use crate::tokens::Collected;
 
 /// What the head of one record of a list says.
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +21,47 @@ pub(crate) struct Entry {
     end: u32,
     /// Bulk parts up to its last one.
     parts: u32,
+}
+
+/// Which of many records are those of one item.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ListHead {
+    /// The first of them.
+    pub(crate) first: u32,
+    /// How many, what is no part included.
+    pub(crate) count: u32,
+    /// The first one is no part.
+    pub(crate) has_state: bool,
+}
+
+impl ListHead {
+    fn read(lists: &[u8], position: &mut usize, first: u32) -> Result<Self, RecordError> {
+        let head = get_varint(lists, position)?;
+        let has_state = head & 1 != 0;
+        let count = head >> 1;
+        if count > u64::from(PARTS_MAX) + u64::from(has_state) {
+            return Err(RecordError("an item made into more parts than the limit"));
+        }
+        if has_state && count == 0 {
+            return Err(RecordError("a list without what it says it has"));
+        }
+        Ok(Self {
+            first,
+            // Below the limit.
+            count: count as u32,
+            has_state,
+        })
+    }
+
+    /// All of its records, by their places.
+    pub(crate) fn records(&self) -> Range<usize> {
+        self.first as usize..(self.first + self.count) as usize
+    }
+
+    /// Those that are parts.
+    pub(crate) fn parts(&self) -> Range<usize> {
+        self.first as usize + usize::from(self.has_state)..(self.first + self.count) as usize
+    }
 }
 
 /// The heads of a list of records that came from elsewhere.
@@ -68,6 +111,31 @@ impl RecordIndex {
             sizes.push(u64::from(entry.end - end) + beside);
             (end, parts) = (entry.end, entry.parts);
         }
+    }
+
+    /// Reads lists of records: how many each item has, whether the first of them is no part, and then the records. Says where those begin.
+    ///
+    /// # Errors
+    /// When they aren't well-formed, are another number, or an item has more than it may.
+    pub(crate) fn read_lists(
+        &mut self,
+        lists: &Bytes,
+        parts: usize,
+        count: u32,
+        heads: &mut Vec<ListHead>,
+    ) -> Result<Bytes, RecordError> {
+        heads.clear();
+        let (mut position, mut records) = (0, 0_u32);
+        for _ in 0..count {
+            let head = ListHead::read(lists, &mut position, records)?;
+            records = records
+                .checked_add(head.count)
+                .ok_or(RecordError("more records than could be counted"))?;
+            heads.push(head);
+        }
+        let rest = lists.slice(position..);
+        self.read(&rest, parts, records)?;
+        Ok(rest)
     }
 
     /// The entries in order.
@@ -158,6 +226,37 @@ impl Batch {
         Ok(index.batch(0..index.0.len(), records, bulk, origin))
     }
 
+    /// One item that is a list: of these records, the first of which is no part if it says so.
+    pub(crate) fn list(
+        count: u64,
+        has_state: bool,
+        parts: impl IntoIterator<Item = Collected>,
+        origin: Arc<Origin>,
+    ) -> Self {
+        let mut records = BytesMut::new();
+        let is_data = !origin.is_trusted();
+        let head = count << 2 | u64::from(is_data) << 1 | u64::from(has_state);
+        put_varint(&mut records, head);
+        let mut bulk = Vec::new();
+        for part in parts {
+            records.extend_from_slice(&part.records);
+            bulk.extend(part.bulk);
+        }
+        let end = u32::try_from(records.len()).unwrap_or(u32::MAX);
+        Self {
+            records: records.freeze(),
+            offsets: vec![0, end],
+            bulk_starts: if bulk.is_empty() {
+                Vec::new()
+            } else {
+                vec![(0, 0)]
+            },
+            bulk,
+            exceptions: Vec::new(),
+            origin,
+        }
+    }
+
     /// Who made these bytes, and how they may be read.
     #[must_use]
     pub fn origin(&self) -> &Arc<Origin> {
@@ -187,6 +286,28 @@ impl Batch {
             records,
             &self.bulk[self.bulk_start(first)..self.bulk_start(end)],
         )
+    }
+
+    /// One item, counted from the batch's own first, by itself.
+    pub(crate) fn single(&self, item: u32) -> Self {
+        let (records, bulk) = self.range(item, 1);
+        // No more than all records together.
+        let end = records.len() as u32;
+        let is_exception = self.exceptions.binary_search(&item).is_ok();
+        Self {
+            records,
+            offsets: vec![0, end],
+            bulk_starts: match bulk {
+                [] => Vec::new(),
+                _ => vec![(0, 0)],
+            },
+            bulk: bulk.to_vec(),
+            exceptions: match is_exception {
+                true => vec![0],
+                false => Vec::new(),
+            },
+            origin: self.origin.clone(),
+        }
     }
 
     /// Each item's size in bytes, bulk included.

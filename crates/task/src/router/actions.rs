@@ -6,8 +6,8 @@ use bytes::Bytes;
 use exoskel_flow::{Action, Failure, Results, StreamId};
 
 use super::{Effect, Function, Router, Slot};
-use crate::message::{Digest, Execute, SlotEndpoint, ToSlot};
-use crate::outcome::{Contents, Outcomes};
+use crate::message::{Call, Digest, Execute, SlotEndpoint, ToSlot};
+use crate::outcome::Contents;
 
 impl Router {
     /// What the driver must do next, if anything.
@@ -32,6 +32,10 @@ impl Router {
                 let frame = frame.0;
                 self.send(slot.0, &ToSlot::Grant { frame, index });
             }
+            Action::Interrupt { slot, frame, index } => {
+                let frame = frame.0;
+                self.send(slot.0, &ToSlot::Interrupt { frame, index });
+            }
             Action::Failed {
                 stream,
                 segment,
@@ -40,28 +44,28 @@ impl Router {
             } => {
                 let last_end = self.last_end.clone();
                 let contents = Contents::WorkersLost { count, last_end };
-                self.fail((stream, segment), index, contents);
+                self.fail((stream, segment), index, contents, now);
             }
         }
     }
 
     /// An item has failed in this segment of its stream.
-    fn fail(&mut self, (stream, segment): (StreamId, u16), index: u64, contents: Contents) {
-        let Some(&number) = self.numbers.get(&stream) else {
+    fn fail(
+        &mut self,
+        (stream, segment): (StreamId, u16),
+        index: u64,
+        contents: Contents,
+        now: Duration,
+    ) {
+        let Some(&(number, line)) = self.numbers.get(&stream) else {
             return;
         };
-        let stream = self.streams.get_mut(&number);
-        if let Some(tokens) = stream.and_then(|stream| stream.tokens.get_mut(usize::from(segment)))
-        {
+        let state = self.line(number, line);
+        if let Some(tokens) = state.and_then(|state| state.tokens.get_mut(usize::from(segment))) {
             tokens.release(&(index..index + 1));
         }
-        let outcomes = Outcomes {
-            first: index,
-            count: 1,
-            contents,
-        };
-        let stream = number;
-        self.effects.push_back(Effect::Deliver { stream, outcomes });
+        self.settle(number, line, index, contents, now);
+        self.advance(number, now);
     }
 
     fn dispatch(&mut self, action: Action, now: Duration) {
@@ -69,7 +73,8 @@ impl Router {
             slot,
             frame,
             stream,
-            segment,
+            from,
+            to,
             first,
             count,
             grant,
@@ -78,28 +83,30 @@ impl Router {
         else {
             return;
         };
-        let Some(&number) = self.numbers.get(&stream) else {
+        let Some(&(number, line)) = self.numbers.get(&stream) else {
             return;
         };
-        self.define(slot.0, number);
-        let tokens = self
-            .streams
-            .get(&number)
-            .and_then(|stream| stream.tokens.get(usize::from(segment)));
-        let Some(collected) =
-            tokens.and_then(|tokens| tokens.collect(first..first + u64::from(count)))
-        else {
+        self.define(slot.0, number, line);
+        let state = self.line(number, line);
+        let found = state.and_then(|state| {
+            let tokens = state.tokens.get(usize::from(from))?;
+            let collected = tokens.collect(first..first + u64::from(count))?;
+            Some((collected, state.ways.get(usize::from(from))?.1))
+        });
+        let Some((collected, lists)) = found else {
             let lost = Effect::LostTrack { stream: number };
             return self.effects.push_back(lost);
         };
         let execute = Execute {
             frame: frame.0,
             stream: stream.0,
-            segment,
+            from,
+            to,
             lease,
             grant,
             first,
             count,
+            lists,
             records: collected.records,
         };
         let message = ToSlot::Execute(execute).with_bulk(collected.bulk);
@@ -111,13 +118,14 @@ impl Router {
             let answer = Results {
                 frame,
                 first,
+                reached: to + 1,
                 sizes: &[0],
                 ended: &[first],
                 busy: Duration::ZERO,
             };
             if let Ok(Some(_)) = self.scheduler.results(slot, answer, now) {
                 let contents = Contents::TooLarge { bytes, maximum };
-                self.fail((stream, segment), first, contents);
+                self.fail((stream, from), first, contents, now);
             }
             return;
         }
@@ -128,29 +136,34 @@ impl Router {
         });
     }
 
-    /// Sends a stream's program and functions to a slot that doesn't have them yet.
-    fn define(&mut self, slot: u32, number: u64) {
+    /// Sends the program of a line and its stream's functions to a slot that doesn't have them yet.
+    fn define(&mut self, slot: u32, number: u64, line: u16) {
         let (Some(stream), Some(known)) = (self.streams.get(&number), self.slots.get_mut(&slot))
         else {
             return;
         };
-        if !known.streams.insert(number) {
+        if !known.lines.insert((number, line)) {
             return;
         }
+        let Some(state) = stream.lines.get(usize::from(line)) else {
+            return;
+        };
         let Slot {
-            functions, streams, ..
+            functions, lines, ..
         } = known;
         let is_in_use = |digest: &Digest| {
-            let of_slot = streams.iter().filter_map(|number| self.streams.get(number));
+            let of_slot = lines
+                .iter()
+                .filter_map(|(number, _)| self.streams.get(number));
             let mut functions = of_slot.flat_map(|stream| &stream.functions);
             functions.any(|function| function.digest == *digest)
         };
         let to_send = functions.need(&stream.functions, self.function_bytes_max, is_in_use);
         let define = ToSlot::Define {
-            stream: stream.id.0,
-            call: stream.call,
+            stream: state.id.0,
+            call: if line == 0 { stream.call } else { Call::Item },
             rules: stream.rules,
-            segments: stream.segments.clone(),
+            segments: state.segments.clone(),
         };
         let functions = stream.functions.iter();
         let missing: Vec<Function> = functions

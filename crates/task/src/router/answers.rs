@@ -1,18 +1,18 @@
 //! What slots say, carried to the scheduler and the users.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use exoskel_flow::{Breach, FrameId, Index, Results, SlotId};
+use exoskel_flow::{Accepted, Breach, FrameId, Index, LineRole, Results, SlotId, Then};
 use thiserror::Error;
 
+use super::lines::ItemLine;
+use super::parcels::{Arrived, Heads, Parcel, Parcels, ResultWay};
 use super::{Effect, Router};
 use crate::message::{Digest, MessageError, ReceivedMessage, ToManager};
-use crate::outcome::{Contents, Origin, Outcomes};
-use crate::payload::{Batch, Format, RecordError, RecordIndex, RecordReader};
-use crate::tokens::Tokens;
+use crate::outcome::Outcomes;
+use crate::payload::RecordError;
 
 /// A slot broke the rules: nothing of its answer counts, and its session must end.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -38,6 +38,24 @@ pub enum ReceiveError {
     /// What isn't an exception is no reason to run again.
     #[error("got a value among exceptions to run again for, expected exceptions only")]
     NoException,
+    /// A part is a value.
+    #[error("got an exception among the parts of an item, expected values only")]
+    ExceptionAmongParts,
+    /// The segment gives lists.
+    #[error("got a result of a segment that gives parts, expected its parts")]
+    NotExpanded,
+    /// The segment gives no lists.
+    #[error("got parts of an item, expected its result")]
+    NotExpanding,
+    /// The segment gives one result for many items.
+    #[error("got results of items that are folded, expected one of all")]
+    NotFolded,
+    /// Somebody else has them, or nobody.
+    #[error("got a result of items that the slot doesn't have, expected one of those of its frame")]
+    FoldedOthers,
+    /// The segment gives a result for each item.
+    #[error("got one result of many items, expected one of each")]
+    NotFolding,
     /// The records can't be read.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -101,7 +119,10 @@ impl Router {
             return Err(ReceiveError::Bulk(bulk.len()));
         }
         let id = SlotId(slot);
-        let retriable = matches!(answer, ToManager::Retriable { .. });
+        let reached = match answer {
+            ToManager::Results { reached, .. } => Some(reached),
+            _ => None,
+        };
         match answer {
             ToManager::Results {
                 frame,
@@ -109,6 +130,7 @@ impl Router {
                 count,
                 busy,
                 records,
+                ..
             }
             | ToManager::Retriable {
                 frame,
@@ -118,12 +140,9 @@ impl Router {
                 records,
             } => {
                 let arrived = Arrived {
-                    frame: FrameId(frame),
-                    retriable,
-                    first,
-                    busy: Duration::from_nanos(busy),
-                    records,
-                    bulk,
+                    reached: reached.unwrap_or(0),
+                    retriable: reached.is_none(),
+                    ..Arrived::new(frame, first, busy, records, bulk)
                 };
                 let mut heads = std::mem::take(&mut self.heads);
                 let read = heads.read(&arrived, count);
@@ -131,6 +150,32 @@ impl Router {
                     .map_err(ReceiveError::from)
                     .and_then(|()| self.results(slot, arrived, &mut heads, now));
                 // Its memory serves the next answer.
+                self.heads = heads;
+                result?;
+            }
+            ToManager::Expanded {
+                frame,
+                first,
+                count,
+                busy,
+                lists: records,
+            } => {
+                let arrived = Arrived::new(frame, first, busy, records, bulk);
+                let mut heads = std::mem::take(&mut self.heads);
+                let result = self.expanded(slot, arrived, count, &mut heads, now);
+                self.heads = heads;
+                result?;
+            }
+            ToManager::Folded {
+                frame,
+                first,
+                count,
+                busy,
+                record: records,
+            } => {
+                let arrived = Arrived::new(frame, first, busy, records, bulk);
+                let mut heads = std::mem::take(&mut self.heads);
+                let result = self.folded(slot, arrived, count, &mut heads, now);
                 self.heads = heads;
                 result?;
             }
@@ -194,64 +239,110 @@ impl Router {
         now: Duration,
     ) -> Result<(), ReceiveError> {
         let id = SlotId(slot);
-        let Some((stream, segment)) = self.scheduler.frame(id, arrived.frame) else {
+        let mut arrived = arrived;
+        let Some((stream, from, to)) = self.scheduler.frame(id, arrived.frame) else {
             // Late. The scheduler may still have counted on its bytes.
             return Ok(self.count(id, &arrived, heads, now).map(|_| ())?);
         };
-        let (number, segment) = (self.numbers.get(&stream).copied(), usize::from(segment));
-        let tokens = number.and_then(|number| self.streams.get(&number)?.tokens.get(segment));
-        let (Some(known), Some(tokens)) = (self.slots.get(&slot), tokens) else {
+        if arrived.retriable {
+            // Exceptions are the same wherever they come from.
+            arrived.reached = to + 1;
+        }
+        let place = self.numbers.get(&stream).copied();
+        let state = place.and_then(|(number, line)| {
+            let stream = self.streams.get(&number)?;
+            Some((stream, stream.lines.get(usize::from(line))?))
+        });
+        let (Some(known), Some((stream, state))) = (self.slots.get(&slot), state) else {
             // Nobody wants the stream any more.
             return Ok(self.count(id, &arrived, heads, now).map(|_| ())?);
+        };
+        let Some(tokens) = state.tokens.get(usize::from(from)) else {
+            return Ok(());
         };
         let origin = known.origin.clone();
         if arrived.retriable && !heads.index.entries().iter().all(|entry| entry.exception) {
             return Err(ReceiveError::NoException);
         }
         // A slot may say so of any program.
-        let wanted = number.and_then(|number| self.streams.get(&number)?.rules.retries_on);
-        let mut arrived = arrived;
-        arrived.retriable &= wanted.is_some();
+        arrived.retriable &= stream.rules.retries_on.is_some();
         heads.judge(&arrived, &origin, tokens);
-        if !self.count(id, &arrived, heads, now)? {
-            return Ok(());
+        let is_users = state.role == LineRole::User;
+        if heads.ended.len() < heads.index.entries().len() {
+            state.check_kind(arrived.reached)?;
         }
-        let Some((number, stream)) =
-            number.and_then(|number| Some((number, self.streams.get_mut(&number)?)))
-        else {
+        let counted = match state.again(to, arrived.reached) {
+            Some(again) => self.count_rounds(id, &arrived, heads, again, now)?,
+            None => self.count(id, &arrived, heads, now)?,
+        };
+        let Some((number, line)) = place.filter(|_| counted) else {
             return Ok(());
         };
-        let (before, after) = stream.tokens.split_at_mut(segment + 1);
-        let tokens = &mut before[segment];
         let attempts = self.scheduler.config().retries;
         let attempts = arrived.retriable.then_some(attempts);
+        let Some(state) = self.line(number, line) else {
+            return Ok(());
+        };
+        if !is_users {
+            heads.part(state.keeps_parts());
+        }
+        if matches!(state.then(to), Then::Repeat { from, .. } if from != arrived.reached) {
+            let items = heads.accepted.iter().map(|(range, _)| range.clone());
+            items.for_each(|items| state.end_loop(to, items));
+        }
+        let Some(tokens) = state.tokens.get_mut(usize::from(from)) else {
+            return Ok(());
+        };
         let mut parcels = Parcels::new(arrived, &heads.index, &heads.refused, &origin, attempts);
-        for (range, is_outcome) in heads.accepted.drain(..) {
-            parcels.cut(range.clone(), is_outcome, tokens);
+        for (range, way) in heads.accepted.drain(..) {
+            parcels.cut(range.clone(), way, tokens);
             tokens.release(&range);
         }
-        for parcel in parcels.done {
-            let (first, count, contents) = match parcel {
-                Parcel::Token(first, batch) => {
-                    if let Some(next) = after.first_mut() {
-                        next.insert(first, batch);
+        let done = parcels.done;
+        self.hand_on((number, line), done, now);
+        Ok(())
+    }
+
+    /// Hands results on that count: to the users, to other segments, or to what waits for them.
+    fn hand_on(&mut self, (number, line): (u64, u16), parcels: Vec<Parcel>, now: Duration) {
+        for parcel in parcels {
+            let Some(state) = self.line(number, line) else {
+                return;
+            };
+            match parcel {
+                Parcel::Token(segment, first, batch) => {
+                    let items = first..first + u64::from(batch.count());
+                    if let Some(tokens) = state.tokens.get_mut(usize::from(segment)) {
+                        tokens.insert(first, batch);
                     }
-                    continue;
+                    if state.dead > 0 {
+                        self.drop_unwanted(number, line, items, now);
+                    }
+                }
+                Parcel::Part(first, batch) => {
+                    let items = first..first + u64::from(batch.count());
+                    state.parts.insert(first, batch);
+                    match state.role {
+                        LineRole::Joined => self.parts_came(number, line, items, now),
+                        _ => self.partials_came(number, line, items, now),
+                    }
+                }
+                Parcel::Outcome(run, contents) if state.role == LineRole::User => {
+                    let outcomes = Outcomes {
+                        first: run.start,
+                        // As many as the items of one answer.
+                        count: (run.end - run.start) as u32,
+                        contents,
+                    };
+                    let stream = number;
+                    self.effects.push_back(Effect::Deliver { stream, outcomes });
                 }
                 Parcel::Outcome(run, contents) => {
-                    // As many as the items of one answer.
-                    (run.start, (run.end - run.start) as u32, contents)
+                    self.settle(number, line, run.start, contents, now);
                 }
-            };
-            let outcomes = Outcomes {
-                first,
-                count,
-                contents,
-            };
-            let stream = number;
-            self.effects.push_back(Effect::Deliver { stream, outcomes });
+            }
         }
-        Ok(())
+        self.advance(number, now);
     }
 
     /// Lets the scheduler count what has arrived. Says whether any of it counts; what does is in `heads`.
@@ -265,6 +356,7 @@ impl Router {
         let results = Results {
             frame: arrived.frame,
             first: arrived.first,
+            reached: arrived.reached,
             sizes: &heads.sizes,
             ended: &heads.ended,
             busy: arrived.busy,
@@ -274,188 +366,113 @@ impl Router {
         } else {
             self.scheduler.results(slot, results, now)?
         };
-        let Some(accepted) = accepted else {
+        heads.accepted.clear();
+        Ok(accept(&mut heads.accepted, accepted))
+    }
+
+    /// The same, of items that have another round before them. Those that have gone as many as they may go on at the next segment.
+    fn count_rounds(
+        &mut self,
+        slot: SlotId,
+        arrived: &Arrived,
+        heads: &mut Heads,
+        again: Again,
+        now: Duration,
+    ) -> Result<bool, Breach> {
+        let Some((stream, ..)) = self.scheduler.frame(slot, arrived.frame) else {
             return Ok(false);
         };
-        let outcomes = accepted.outcomes.iter().map(|range| (range.clone(), true));
-        let tokens = accepted.tokens.iter().map(|range| (range.clone(), false));
+        let Some(&(number, line)) = self.numbers.get(&stream) else {
+            return Ok(false);
+        };
         heads.accepted.clear();
-        heads.accepted.extend(outcomes.chain(tokens));
-        // Bulk parts are handed out in the order of items.
-        heads
-            .accepted
-            .sort_unstable_by_key(|(range, _)| range.start);
-        Ok(true)
-    }
-}
-
-/// Some results of one frame.
-struct Arrived {
-    frame: FrameId,
-    /// Exceptions for which items run again.
-    retriable: bool,
-    first: Index,
-    busy: Duration,
-    records: Bytes,
-    bulk: Vec<Vec<u8>>,
-}
-
-/// What is known of the records of an answer before they are taken apart.
-#[derive(Debug, Default)]
-pub(super) struct Heads {
-    index: RecordIndex,
-    sizes: Vec<u64>,
-    /// Items whose records are outcomes wherever they are in the program: exceptions, and what is refused.
-    ended: Vec<Index>,
-    /// Those of them that are pickles and must be data.
-    refused: Vec<Index>,
-    /// What counts, and whether it is outcomes.
-    accepted: Vec<(Range<Index>, bool)>,
-}
-
-impl Heads {
-    fn read(&mut self, arrived: &Arrived, count: u32) -> Result<(), RecordError> {
-        self.ended.clear();
-        self.refused.clear();
-        self.index
-            .read(&arrived.records, arrived.bulk.len(), count)?;
-        self.index
-            .sizes(arrived.bulk.iter().map(Vec::len), &mut self.sizes);
-        Ok(())
-    }
-
-    /// Finds what can't go on, when these are results of `origin` that it made of `tokens`.
-    fn judge(&mut self, arrived: &Arrived, origin: &Arc<Origin>, tokens: &Tokens) {
-        let all_trusted = origin.is_trusted() && tokens.are_trusted();
-        for (index, entry) in (arrived.first..Index::MAX).zip(self.index.entries()) {
-            let is_refused = !all_trusted
-                && entry.format == Format::Pickle
-                && !(origin.is_trusted() && tokens.is_trusted(index));
-            if is_refused {
-                self.refused.push(index);
-            }
-            if is_refused || entry.exception {
-                self.ended.push(index);
+        let (mut start, mut counts) = (0, false);
+        while start < heads.sizes.len() {
+            let Some(state) = self.line(number, line) else {
+                return Ok(counts);
+            };
+            let is_over = |place: usize| {
+                let round = state.next_round(again.last, arrived.first + place as u64);
+                again.at_most.is_some_and(|most| round >= most)
+            };
+            let ends = is_over(start);
+            let end = (start..heads.sizes.len()).find(|place| is_over(*place) != ends);
+            let end = end.unwrap_or(heads.sizes.len());
+            let results = Results {
+                frame: arrived.frame,
+                first: arrived.first + start as u64,
+                reached: if ends {
+                    again.last + 1
+                } else {
+                    arrived.reached
+                },
+                sizes: &heads.sizes[start..end],
+                ended: &heads.ended,
+                // Nobody knows what each of them took.
+                busy: arrived.busy * u32::from(start == 0),
+            };
+            start = end;
+            let before = heads.accepted.len();
+            let accepted = self.scheduler.results(slot, results, now)?;
+            counts |= accept(&mut heads.accepted, accepted);
+            let Some(state) = self.line(number, line) else {
+                return Ok(counts);
+            };
+            for (range, way) in &heads.accepted[before..] {
+                match way {
+                    ResultWay::Token(_) if !ends && again.at_most.is_some() => {
+                        state.count_round(again.last, range.clone());
+                    }
+                    _ => state.end_loop(again.last, range.clone()),
+                }
             }
         }
+        Ok(counts)
     }
 }
 
-/// Consecutive results that go the same way.
-enum Parcel {
-    Token(Index, Batch),
-    Outcome(Range<Index>, Contents),
+/// Puts what counts in the order of items, in which bulk parts are handed out. Says whether there is any.
+fn accept(counts: &mut Vec<(Range<Index>, ResultWay)>, accepted: Option<Accepted<'_>>) -> bool {
+    let Some(accepted) = accepted else {
+        return false;
+    };
+    let before = counts.len();
+    let outcomes = accepted.outcomes.iter();
+    let outcomes = outcomes.map(|range| (range.clone(), ResultWay::Outcome));
+    let tokens = accepted.tokens.iter();
+    let tokens = tokens.map(|range| (range.clone(), ResultWay::Token(accepted.reached)));
+    counts.extend(outcomes.chain(tokens));
+    counts[before..].sort_unstable_by_key(|(range, _)| range.start);
+    true
 }
 
-/// An answer that is taken apart, from its first record to its last.
-struct Parcels<'a> {
-    index: &'a RecordIndex,
-    refused: &'a [Index],
-    origin: &'a Arc<Origin>,
-    first: Index,
-    /// How often items have run whose exceptions are outcomes although they are reasons to run again.
-    attempts: Option<u32>,
-    records: Bytes,
-    bulk: std::vec::IntoIter<Vec<u8>>,
-    /// Bulk parts taken so far.
-    taken: usize,
-    done: Vec<Parcel>,
+/// What items have before them that go another round.
+#[derive(Clone, Copy)]
+pub(super) struct Again {
+    /// The last segment of the loop.
+    last: u16,
+    at_most: Option<u32>,
 }
 
-impl<'a> Parcels<'a> {
-    fn new(
-        arrived: Arrived,
-        index: &'a RecordIndex,
-        refused: &'a [Index],
-        origin: &'a Arc<Origin>,
-        attempts: Option<u32>,
-    ) -> Self {
-        Self {
-            attempts,
-            index,
-            refused,
-            origin,
-            first: arrived.first,
-            records: arrived.records,
-            bulk: arrived.bulk.into_iter(),
-            taken: 0,
-            done: Vec::new(),
-        }
+impl ItemLine {
+    /// Whether items that have reached this segment go another round, when their frame runs through to `to`.
+    fn again(&self, to: u16, reached: u16) -> Option<Again> {
+        let Then::Repeat { from, at_most } = self.ways.get(usize::from(to))?.0 else {
+            return None;
+        };
+        let last = to;
+        (reached == from && from < to).then_some(Again { last, at_most })
     }
 
-    /// Cuts results out that count, where the origins of the tokens differ and where some are refused. They lie behind
-    /// those that were cut out before.
-    fn cut(&mut self, range: Range<Index>, is_outcome: bool, tokens: &Tokens) {
-        if !self.origin.is_trusted() || tokens.are_trusted() {
-            return self.cut_run(range, is_outcome, self.origin.clone());
+    /// Whether there can be a result of each item, when items have reached this segment.
+    fn check_kind(&self, reached: u16) -> Result<(), ReceiveError> {
+        let last = usize::from(reached).checked_sub(1);
+        match last.and_then(|last| self.ways.get(last)) {
+            Some((Then::Expand { after, .. }, _)) if *after != Some(reached) => {
+                Err(ReceiveError::NotExpanded)
+            }
+            Some((Then::Fold, _)) => Err(ReceiveError::NotFolded),
+            _ => Ok(()),
         }
-        for (run, token) in tokens.origins(range) {
-            // A token that isn't known can't be trusted.
-            let stranger = || {
-                let worker = self.origin.worker.clone();
-                let format = Format::Data;
-                Arc::new(Origin { worker, format })
-            };
-            let origin = token.map_or_else(stranger, |token| self.origin.least_trusted(token));
-            self.cut_run(run, is_outcome, origin);
-        }
-    }
-
-    fn cut_run(&mut self, run: Range<Index>, is_outcome: bool, origin: Arc<Origin>) {
-        let refused = self.refused;
-        let is_refused =
-            |index: Index| !refused.is_empty() && refused.binary_search(&index).is_ok();
-        let mut left = run;
-        while !left.is_empty() {
-            let refuses = is_refused(left.start);
-            let end = if refused.is_empty() {
-                left.end
-            } else {
-                left.clone()
-                    .find(|index| is_refused(*index) != refuses)
-                    .unwrap_or(left.end)
-            };
-            let part = left.start..end;
-            left.start = end;
-            let (records, bulk) = self.take(&part);
-            self.done.push(match (refuses, is_outcome) {
-                (true, _) => Parcel::Outcome(part, Contents::Refused(origin.clone())),
-                (false, true) => {
-                    let reader = RecordReader::new(records, bulk);
-                    let contents = match self.attempts {
-                        None => Contents::Records(reader, origin.clone()),
-                        Some(attempts) => Contents::Exhausted {
-                            records: reader,
-                            origin: origin.clone(),
-                            attempts,
-                        },
-                    };
-                    Parcel::Outcome(part, contents)
-                }
-                (false, false) => {
-                    let bulk = bulk.into_iter().map(Bytes::from).collect();
-                    let places = self.places(&part);
-                    let batch = self.index.batch(places, records, bulk, origin.clone());
-                    Parcel::Token(part.start, batch)
-                }
-            });
-        }
-    }
-
-    /// The records of some items and their bulk parts.
-    fn take(&mut self, items: &Range<Index>) -> (Bytes, Vec<Vec<u8>>) {
-        let places = self.places(items);
-        let records = self.records.slice(self.index.bytes(places.clone()));
-        let parts = self.index.parts(places);
-        // Those between belong to results that came too late.
-        let late = parts.start - self.taken;
-        self.taken = parts.end;
-        let bulk = self.bulk.by_ref().skip(late).take(parts.len()).collect();
-        (records, bulk)
-    }
-
-    /// Where items stand in the answer: what counts is in it, so these are no more than its count.
-    fn places(&self, items: &Range<Index>) -> Range<usize> {
-        (items.start - self.first) as usize..(items.end - self.first) as usize
     }
 }

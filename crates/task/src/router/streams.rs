@@ -1,15 +1,17 @@
 //! Streams of items: opened, fed, cancelled, closed.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use exoskel_flow::{Cancel, FlowError, Program, ProgramError, StreamOptions, Tickets};
 use thiserror::Error;
 
-use super::{Backlogged, Effect, Router, Slot, Stream, StreamPlan};
-use crate::message::{ItemRules, SegmentFunctions, ToSlot};
-use crate::outcome::{Contents, Outcomes};
-use crate::payload::{Batch, RecordReader};
+use super::folded::Reduction;
+use super::lines::ItemLine;
+use super::{Backlogged, Router, Slot, Stream, StreamPlan};
+use crate::message::{ItemRules, ToSlot};
+use crate::outcome::Contents;
+use crate::payload::Batch;
 use crate::tokens::Tokens;
 
 /// Why a stream can't be opened.
@@ -34,20 +36,7 @@ impl Router {
             tickets: plan.tickets,
         };
         let id = self.scheduler.open_stream(&program, options, now)?;
-        let segments: Vec<SegmentFunctions> = program
-            .segments()
-            .iter()
-            .map(|segment| SegmentFunctions {
-                serial: segment.serial.is_some(),
-                functions: segment
-                    .serial
-                    .iter()
-                    .chain(&segment.parallel)
-                    .filter_map(|function| plan.functions.get(function.0 as usize))
-                    .map(|function| function.digest)
-                    .collect(),
-            })
-            .collect();
+        let lines = ItemLine::all(id, &program, &plan.functions);
         let rules = ItemRules {
             timeout: plan.timeout,
             retries_on: plan.retries_on.as_ref().map(|classes| classes.digest),
@@ -59,14 +48,17 @@ impl Router {
             functions,
             call: plan.call,
             rules,
-            tokens: segments.iter().map(|_| Tokens::default()).collect(),
-            segments,
             bounded: plan.tickets == Tickets::Bounded,
+            reduction: Reduction::of(&program),
+            lines,
+            away: BTreeMap::new(),
             received: 0,
             backlog: VecDeque::new(),
             input_ended: false,
         };
-        self.numbers.insert(id, number);
+        let ids = (0..).zip(&stream.lines);
+        self.numbers
+            .extend(ids.map(|(line, state)| (state.id, (number, line))));
         self.streams.insert(number, stream);
         Ok(())
     }
@@ -89,10 +81,11 @@ impl Router {
             }));
         let first = stream.received;
         stream.received += u64::from(batch.count());
-        if let Some(tokens) = stream.tokens.first_mut() {
+        if let Some(tokens) = stream.tokens() {
             tokens.insert(first, batch);
         }
         self.admit_backlog(number, now);
+        self.advance(number, now);
     }
 
     /// No more items will come.
@@ -101,23 +94,28 @@ impl Router {
             stream.input_ended = true;
         }
         self.admit_backlog(number, now);
+        self.advance(number, now);
     }
 
     /// The user has taken the outcomes of so many items: their tickets are free.
     pub fn taken(&mut self, number: u64, first: u64, count: u32, now: Duration) {
-        if let Some(id) = self.streams.get(&number).map(|stream| stream.id) {
+        let line = self.streams.get(&number).and_then(Stream::user_line);
+        if let Some(id) = line.map(|line| line.id) {
             self.scheduler.taken(id, first, count, now);
             self.admit_backlog(number, now);
+            self.advance(number, now);
         }
     }
 
     /// Takes an item back that no slot has begun; says whether that was possible.
     pub fn cancel(&mut self, number: u64, index: u64, now: Duration) -> bool {
-        let Some(stream) = self.streams.get_mut(&number) else {
+        // What is inside a program that makes others of its items has no number that users know.
+        let stream = self.streams.get_mut(&number);
+        let Some(stream) = stream.filter(|stream| stream.lines.len() == 1) else {
             return false;
         };
         let removed = self.scheduler.cancel(stream.id, index, now) == Cancel::Removed;
-        if removed && let Some(tokens) = stream.tokens.first_mut() {
+        if removed && let Some(tokens) = stream.tokens() {
             tokens.release(&(index..index + 1));
         }
         removed
@@ -160,20 +158,21 @@ impl Router {
         let Some(stream) = self.streams.remove(&number) else {
             return;
         };
-        self.numbers.remove(&stream.id);
         self.scheduler.close_stream(stream.id, now);
-        let forget = ToSlot::Forget {
-            stream: stream.id.0,
-        };
-        let knows =
-            |(slot, known): (&u32, &mut Slot)| known.streams.remove(&number).then_some(*slot);
-        let slots: Vec<u32> = self.slots.iter_mut().filter_map(knows).collect();
-        for slot in slots {
-            self.send(slot, &forget);
+        for (line, state) in (0..).zip(&stream.lines) {
+            self.numbers.remove(&state.id);
+            let forget = ToSlot::Forget { stream: state.id.0 };
+            let knows = |(slot, known): (&u32, &mut Slot)| {
+                known.lines.remove(&(number, line)).then_some(*slot)
+            };
+            let slots: Vec<u32> = self.slots.iter_mut().filter_map(knows).collect();
+            for slot in slots {
+                self.send(slot, &forget);
+            }
         }
     }
 
-    fn admit_backlog(&mut self, number: u64, now: Duration) {
+    pub(super) fn admit_backlog(&mut self, number: u64, now: Duration) {
         let Some(stream) = self.streams.get_mut(&number) else {
             return;
         };
@@ -186,35 +185,38 @@ impl Router {
             let ended: Vec<u64> = (0..).zip(entering()).filter_map(is_outcome).collect();
             stream.backlog.drain(..count);
             // There are tickets, the stream is open and its input hasn't ended: nothing can be refused.
+            let mut given_back = Vec::new();
             if let Ok(first) = self.scheduler.admit(stream.id, &sizes, now) {
                 for index in ended.into_iter().map(|place| first + place) {
                     self.scheduler.finish(stream.id, index, now);
-                    self.effects.extend(stream.give_back(number, index));
+                    given_back.extend(stream.give_back(index).map(|outcome| (index, outcome)));
                 }
             }
+            for (index, contents) in given_back {
+                self.settle(number, 0, index, contents, now);
+            }
         }
-        if stream.input_ended && stream.backlog.is_empty() {
-            self.scheduler.end_of_input(stream.id);
+        let stream = self.streams.get(&number);
+        let ended = stream.filter(|stream| stream.input_ended && stream.backlog.is_empty());
+        if let Some(id) = ended.map(|stream| stream.id) {
+            self.scheduler.end_of_input(id);
         }
     }
 }
 
 impl Stream {
+    /// The tokens of what the user handed over.
+    fn tokens(&mut self) -> Option<&mut Tokens> {
+        self.lines.first_mut()?.tokens.first_mut()
+    }
+
     /// What the user handed over in the place of an item is its outcome.
-    fn give_back(&mut self, number: u64, index: u64) -> Option<Effect> {
+    fn give_back(&mut self, index: u64) -> Option<Contents> {
         let item = index..index + 1;
-        let tokens = self.tokens.first_mut()?;
+        let tokens = self.tokens()?;
         let collected = tokens.collect(item.clone())?;
         let origin = tokens.origins(item.clone()).next()?.1?.clone();
         tokens.release(&item);
-        let bulk = collected.bulk.into_iter().map(Vec::from).collect();
-        let reader = RecordReader::new(collected.records, bulk);
-        let outcomes = Outcomes {
-            first: index,
-            count: 1,
-            contents: Contents::Records(reader, origin),
-        };
-        let stream = number;
-        Some(Effect::Deliver { stream, outcomes })
+        Some(Contents::Records(collected.into_reader(), origin))
     }
 }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{ItemKey, Kind, Outgoing, SlotQueue};
+use super::{ItemKey, Kind, Outgoing, SlotQueue, ToldItem};
+use crate::message::ToManager;
 use crate::payload::Format;
 
 /// Who was told to end has at least so long to do so.
@@ -37,6 +38,7 @@ pub struct TimeoutAnswer {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadline {
     pub(super) key: ItemKey,
+    /// Zero if nobody needs the item any more.
     timeout: Duration,
     due: Duration,
     is_told: bool,
@@ -98,12 +100,59 @@ impl SlotQueue {
 
     /// It is loaded: the item's time begins now.
     pub fn start_clock(&mut self, now: Duration) {
-        if let Some(deadline) = self.paused.take() {
+        let paused = self.paused.take();
+        if let Some(deadline) = paused.filter(|_| self.deadline.is_none()) {
             self.deadline = Some(Deadline {
                 due: now.saturating_add(deadline.timeout),
                 ..deadline
             });
         }
+    }
+
+    /// Nobody needs an item any more: it is to end if it runs, to go back if it is the last one of its frame to begin, and its result is dropped
+    /// if that waits for a grant. Says what is to be sent.
+    pub(super) fn end_item(&mut self, frame: u64, index: u64) -> Vec<Outgoing> {
+        if let Some((_, held)) = self.held.remove(&(frame, index)) {
+            return held.give_up().into_iter().collect();
+        }
+        let is_it = |key: &ItemKey| (key.frame, key.index) == (frame, index);
+        if let Some(key) = self.running_item.filter(is_it) {
+            self.end_running(key);
+            return Vec::new();
+        }
+        let mut jobs = self.jobs.iter();
+        let is_last = jobs.any(|job| {
+            job.execute.frame == frame && job.next <= index && job.end == index.saturating_add(1)
+        });
+        if !is_last {
+            return Vec::new();
+        }
+        let (first, count) = self.give_back(frame, 1);
+        let recalled = ToManager::Recalled {
+            frame,
+            first,
+            count,
+        };
+        vec![recalled.into()]
+    }
+
+    /// Nobody needs the running item any more.
+    pub(super) fn end_running(&mut self, key: ItemKey) {
+        // Who is told already has its time.
+        if self.deadline.is_none_or(|deadline| !deadline.is_told) {
+            self.deadline = Some(Deadline {
+                key,
+                timeout: Duration::ZERO,
+                due: Duration::ZERO,
+                is_told: false,
+            });
+        }
+    }
+
+    /// Whether the running item must have ended by some time.
+    #[must_use]
+    pub fn has_deadline(&self) -> bool {
+        self.deadline.is_some()
     }
 
     /// Whether the items of any program may run for some time only.
@@ -112,7 +161,7 @@ impl SlotQueue {
         self.limited > 0
     }
 
-    /// How long the running item could run, if that is over and it is to end.
+    /// How long the running item could run, if that is over and it is to end; zero if it is to end since nobody needs it any more.
     #[must_use]
     pub fn overdue_after(&self) -> Option<Duration> {
         let told = self.deadline.as_ref().filter(|deadline| deadline.is_told);
@@ -125,11 +174,16 @@ impl SlotQueue {
         if now < deadline.at() {
             return None;
         }
+        let is_unneeded = deadline.timeout.is_zero();
         if !std::mem::replace(&mut deadline.is_told, true) {
+            if is_unneeded {
+                deadline.due = now;
+            }
             return Some(Overdue::Tell);
         }
         let key = deadline.key;
         let limit = self.programs.get(&key.stream).cloned().flatten();
+        let limit = limit.filter(|_| !is_unneeded);
         let mut outgoing = Vec::new();
         if let Some(TimeoutAnswer { body, retriable }) = limit.and_then(|limit| limit.answer) {
             let kind = if retriable {
@@ -138,7 +192,7 @@ impl SlotQueue {
                 Kind::Outcome
             };
             // A text of a few words is below every limit.
-            if let Ok(answers) = self.finish_as(key, kind, now, |writer| {
+            if let Ok(answers) = self.finish_as(key, ToldItem::of(key, kind), now, |writer| {
                 writer.push(Format::Data, true, &body, &[], []);
             }) {
                 outgoing.extend(answers);

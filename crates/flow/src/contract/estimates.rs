@@ -1,0 +1,287 @@
+//! What an item costs and how many are done in a second, from looks at the work.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::Workload;
+
+/// Spans of time, the shortest first, that estimates are made of: a short one sees changes early, a long one sees them surely.
+const SPANS: [Duration; 7] = [
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+    Duration::from_secs(8),
+    Duration::from_secs(16),
+    Duration::from_secs(32),
+    Duration::from_secs(64),
+];
+
+/// A span that is long enough to say something of a surplus, however few its items are.
+const LONG: Duration = Duration::from_secs(16);
+
+/// What shorter spans say is doubted by so much more.
+const SURE: Duration = Duration::from_secs(4);
+const DOUBT_OF_SHORT: f64 = 1.5;
+
+/// In a span so long frames have grown to what they will be.
+const STEADY: Duration = Duration::from_secs(8);
+
+/// What is judged by is the last so much time, or what there is.
+const JUDGED: Duration = Duration::from_secs(2);
+
+/// Nobody has looked for so long: what was before says nothing of now.
+const GAP: Duration = Duration::from_secs(1);
+
+/// Fewer items say nothing of what an item costs.
+const ITEMS_MIN: u64 = 16;
+
+/// The first item of each slot is passed over, unless it takes longer than this.
+const COLD_TIME: Duration = Duration::from_secs(10);
+
+/// A span whose mean may be farther from the truth than this share of it says nothing, unless it is the longest.
+const DOUBT_MAX: f64 = 0.25;
+
+/// Times of items differ by at least this share of their mean, whatever was measured.
+const VARIATION_MIN: f64 = 0.3;
+
+/// What they are thought to differ by before anything is known, and how fast that is given up.
+const VARIATION_UNKNOWN: f64 = 1.0;
+const VARIATION_FALL: f64 = 0.9;
+
+/// And by no more than this.
+const VARIATION_MAX: f64 = 2.0;
+
+/// What was between two looks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    /// Items.
+    pub(super) items: u64,
+    /// Items a second.
+    pub(super) rate: f64,
+    /// The share of the slots' time for which they had items.
+    pub(super) full: f64,
+    /// Seconds of slots for an item.
+    pub(super) cost: f64,
+    /// Seconds of slots that had items.
+    occupied: f64,
+}
+
+/// Sums over the time that is believed.
+#[derive(Clone, Copy, Debug, Default)]
+struct WorkLook {
+    /// That time.
+    at: Duration,
+    items: u64,
+    /// Seconds of slots that had items.
+    occupied: f64,
+    /// Seconds of slots.
+    there: f64,
+}
+
+/// What was seen last.
+#[derive(Clone, Copy, Debug)]
+struct WorkBefore {
+    at: Duration,
+    finished: u64,
+    /// Seconds of slots that had items.
+    occupied: f64,
+    slots: u32,
+}
+
+/// What looks at the work have shown. While slots that have just come load what they need, nothing is learned.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Estimates {
+    looks: VecDeque<WorkLook>,
+    seen: Option<WorkBefore>,
+    /// The believed time at which there was another number of slots.
+    changed_at: Duration,
+    variation: Option<f64>,
+    /// Time in functions and time with items, up to the slots' answers, when learning began and at the last look.
+    answered: Option<[(Duration, Duration); 2]>,
+    at_work: Option<f64>,
+    /// Slots have come: what they do is not believed until then.
+    settled_at: Duration,
+    /// Since when, and with how many items done, the first items of these slots run.
+    cold: Option<(Duration, u64)>,
+}
+
+impl Estimates {
+    /// Takes a look in.
+    pub(super) fn take(&mut self, work: &Workload, now: Duration, settling: Duration) {
+        let seen = WorkBefore {
+            at: now,
+            finished: work.finished,
+            occupied: (work.occupied + work.underway).as_secs_f64(),
+            slots: work.slots,
+        };
+        let last = self.seen.replace(seen);
+        let last = last.filter(|last| now.saturating_sub(last.at) <= GAP);
+        let slots_before = last.map_or(0, |last| last.slots);
+        if work.slots > slots_before {
+            self.settled_at = now + settling;
+            self.cold = Some((now, work.finished));
+        }
+        self.warm_up(work, now);
+        let Some(last) = last else {
+            self.looks.clear();
+            self.changed_at = Duration::ZERO;
+            return;
+        };
+        if self.looks.is_empty() {
+            self.looks.push_back(WorkLook::default());
+        }
+        let before = self.looks.back().copied().unwrap_or_default();
+        if work.slots != slots_before {
+            self.changed_at = before.at;
+        }
+        if self.cold.is_some() || now < self.settled_at {
+            self.answered = None;
+            return;
+        }
+        let passed = now.saturating_sub(last.at);
+        self.looks.push_back(WorkLook {
+            at: before.at + passed,
+            items: before.items + work.finished.saturating_sub(last.finished),
+            occupied: before.occupied + (seen.occupied - last.occupied).max(0.0),
+            there: before.there + passed.as_secs_f64() * f64::from(work.slots),
+        });
+        let longest = SPANS[SPANS.len() - 1];
+        let is_old = |second: &WorkLook| second.at + longest <= before.at;
+        while self.looks.get(1).is_some_and(is_old) {
+            self.looks.pop_front();
+        }
+        if work.finished > last.finished {
+            // It is itself an estimate by few items: a low one is believed slowly.
+            let before = self.variation.unwrap_or(VARIATION_UNKNOWN);
+            self.variation = Some(work.variation.max(before * VARIATION_FALL));
+        }
+        self.learn_of_work(work);
+    }
+
+    /// The first items of slots load what they need.
+    fn warm_up(&mut self, work: &Workload, now: Duration) {
+        let Some((since, finished)) = self.cold else {
+            return;
+        };
+        let is_warm = work.finished.saturating_sub(finished) >= u64::from(work.slots);
+        if is_warm || work.has_work() && now.saturating_sub(since) >= COLD_TIME {
+            self.cold = None;
+        } else if !work.has_work() {
+            self.cold = Some((now, finished));
+        }
+    }
+
+    fn learn_of_work(&mut self, work: &Workload) {
+        let answered = (work.busy, work.occupied);
+        let [(busy, occupied), last] = self.answered.get_or_insert([answered; 2]);
+        *last = answered;
+        let with_items = work.occupied.saturating_sub(*occupied).as_secs_f64();
+        if with_items > 0.0 {
+            let in_functions = work.busy.saturating_sub(*busy).as_secs_f64();
+            self.at_work = Some(in_functions / with_items);
+        }
+    }
+
+    /// Whether the last look has shown something.
+    pub(super) fn learns(&self) -> bool {
+        self.answered.is_some()
+    }
+
+    /// How long slots were as many as now, as far as that is believed.
+    pub(super) fn unchanged(&self) -> Duration {
+        let now = self.looks.back().map_or(Duration::ZERO, |look| look.at);
+        now.saturating_sub(self.changed_at)
+    }
+
+    /// Whether items were done lately.
+    pub(super) fn moves(&self) -> bool {
+        self.judged().is_some_and(|judged| judged.items > 0)
+    }
+
+    /// The share of the time with items that slots spend in functions; all of it if that is not known.
+    pub(super) fn at_work(&self) -> f64 {
+        self.at_work.unwrap_or(1.0)
+    }
+
+    /// What is judged by, if there is enough of it.
+    pub(super) fn judged(&self) -> Option<Span> {
+        self.span(JUDGED).or_else(|| self.span(SPANS[0]))
+    }
+
+    /// Seconds of slots that an item takes at least. A change to less that a short span has seen counts more than what a long one has.
+    pub(super) fn cost_at_least(&self, doubt: f64) -> f64 {
+        let slots = self.seen.map_or(0, |seen| seen.slots);
+        let (mut least, mut most) = (0.0, f64::INFINITY);
+        for (length, span) in self.lengths_and_spans() {
+            // Short spans are many, and some of them are far from the truth by chance.
+            let doubt = if length < SURE {
+                doubt * DOUBT_OF_SHORT
+            } else {
+                doubt
+            };
+            // All that run now may be done in a moment.
+            let items = span.items + u64::from(slots);
+            let surely = span.occupied / items.max(1) as f64 * self.least(items, doubt);
+            least = surely.min(most).max(least);
+            if span.items >= ITEMS_MIN {
+                least = (span.cost * self.least(span.items, doubt))
+                    .min(most)
+                    .max(least);
+                most = most.min(span.cost * (1.0 + self.doubt(span.items, doubt)));
+            }
+        }
+        least
+    }
+
+    /// Seconds of slots that an item takes at most, if enough is known. A change that only the short spans have seen counts.
+    pub(super) fn cost_at_most(&self, doubt: f64) -> Option<f64> {
+        let longest = self.span(LONG);
+        let short = SPANS.iter().filter(|length| **length < LONG);
+        let short = short.filter_map(|length| self.span(*length));
+        let sure = short.filter(|span| self.doubt(span.items, doubt) <= DOUBT_MAX);
+        let spans = sure.chain(longest).filter(|span| span.items >= ITEMS_MIN);
+        let most = spans.map(|span| {
+            let cost = span.occupied / span.items as f64;
+            cost * (1.0 + self.doubt(span.items, doubt))
+        });
+        most.reduce(f64::max)
+    }
+
+    /// How far the mean of so many items may be from the truth, as a share of it.
+    fn doubt(&self, items: u64, deviations: f64) -> f64 {
+        let variation = self.variation.unwrap_or(VARIATION_UNKNOWN);
+        let variation = variation.clamp(VARIATION_MIN, VARIATION_MAX);
+        deviations * variation / (items.max(1) as f64).sqrt()
+    }
+
+    /// The share of the mean of so many items that the truth is not below.
+    fn least(&self, items: u64, deviations: f64) -> f64 {
+        (1.0 - self.doubt(items, deviations)).max(0.0)
+    }
+
+    fn lengths_and_spans(&self) -> impl Iterator<Item = (Duration, Span)> {
+        let spans = SPANS.iter();
+        spans.filter_map(|length| Some((*length, self.span(*length)?)))
+    }
+
+    /// The last so much believed time, if there is so much.
+    fn span(&self, length: Duration) -> Option<Span> {
+        let last = self.looks.back()?;
+        let begin = last.at.checked_sub(length)?;
+        let place = self.looks.partition_point(|look| look.at <= begin);
+        let first = self.looks.get(place.checked_sub(1)?)?;
+        let seconds = last.at.saturating_sub(first.at).as_secs_f64();
+        let items = last.items - first.items;
+        let there = last.there - first.there;
+        let occupied = last.occupied - first.occupied;
+        // What slots are idle between two frames is lost, too; but at first, frames are small.
+        let slots = if length >= STEADY { there } else { occupied };
+        Some(Span {
+            items,
+            rate: items as f64 / seconds,
+            full: if there > 0.0 { occupied / there } else { 0.0 },
+            cost: slots / items.max(1) as f64,
+            occupied,
+        })
+    }
+}

@@ -1,0 +1,223 @@
+//! What skeletons compile to.
+
+use super::*;
+
+fn seq(number: u32) -> Skeleton {
+    Skeleton::Seq(FunctionId(number))
+}
+
+fn farm(inner: Skeleton) -> Skeleton {
+    Skeleton::Farm(Box::new(inner))
+}
+
+/// Whether each segment is serial, and its functions.
+fn shape(skeleton: &Skeleton) -> Vec<(bool, Vec<u32>)> {
+    let program = Program::compile(skeleton).unwrap();
+    let segments = program.segments().iter();
+    segments
+        .map(|s| (s.serial, s.functions.iter().map(|f| f.0).collect()))
+        .collect()
+}
+
+/// Aim: a serial function is a segment by itself, parallel ones are one together. Method: the shapes of issue and design, written out.
+#[test]
+fn segments_start_at_serial_functions_and_behind_them() {
+    let (serial, parallel) = (true, false);
+    assert_eq!(shape(&seq(0)), [(serial, vec![0])]);
+    assert_eq!(shape(&farm(seq(0))), [(parallel, vec![0])]);
+    assert_eq!(
+        shape(&Skeleton::Pipeline(vec![seq(0), farm(seq(1))])),
+        [(serial, vec![0]), (parallel, vec![1])]
+    );
+    assert_eq!(
+        shape(&Skeleton::Pipeline(vec![
+            farm(seq(0)),
+            farm(seq(1)),
+            seq(2),
+            seq(3),
+            farm(seq(4))
+        ])),
+        [
+            (parallel, vec![0, 1]),
+            (serial, vec![2]),
+            (serial, vec![3]),
+            (parallel, vec![4])
+        ]
+    );
+    let nested = farm(Skeleton::Pipeline(vec![seq(0), farm(seq(1)), seq(2)]));
+    assert_eq!(shape(&nested), [(parallel, vec![0, 1, 2])]);
+}
+
+/// Aim: a frame goes on from a serial segment into a parallel one, and nowhere else.
+#[test]
+fn a_frame_runs_through_a_serial_segment_and_the_parallel_one_behind() {
+    let stages = vec![farm(seq(0)), seq(1), seq(2), farm(seq(3)), seq(4)];
+    let program = Program::compile(&Skeleton::Pipeline(stages)).unwrap();
+    let furthest: Vec<u16> = (0..6).map(|from| program.furthest(from)).collect();
+    assert_eq!(furthest, [0, 1, 3, 3, 4, 5]);
+}
+
+/// Aim: bad programs are errors that name the limit, not panics. Method: one program past each limit.
+#[test]
+fn bad_programs_are_refused() {
+    assert_eq!(
+        Program::compile(&Skeleton::Pipeline(vec![])),
+        Err(ProgramError::EmptyPipeline)
+    );
+    let deep = (0..SKELETON_DEPTH_MAX).fold(seq(0), |inner, _| farm(inner));
+    assert_eq!(Program::compile(&deep), Err(ProgramError::TooDeep));
+    let wide = Skeleton::Pipeline(vec![seq(0); PROGRAM_FUNCTIONS_MAX + 1]);
+    assert_eq!(Program::compile(&wide), Err(ProgramError::TooManyFunctions));
+    let full = Skeleton::Pipeline(vec![seq(0); PROGRAM_FUNCTIONS_MAX]);
+    assert_eq!(
+        Program::compile(&full).unwrap().segments().len(),
+        PROGRAM_FUNCTIONS_MAX
+    );
+}
+
+/// The line of each segment, its steps, whether it takes lists, and what becomes of its results.
+fn steps(skeleton: &Skeleton) -> Vec<(usize, Vec<SegmentStep>, bool, Then)> {
+    let program = Program::compile(skeleton).unwrap();
+    let lines = program.lines().iter().enumerate();
+    let segments = lines.flat_map(|(number, line)| {
+        let segments = line.segments.iter();
+        segments.map(move |segment| (number, segment.clone()))
+    });
+    segments
+        .map(|(line, segment)| (line, segment.steps, segment.takes_lists, segment.then))
+        .collect()
+}
+
+fn map(worker: Skeleton) -> Skeleton {
+    Skeleton::Map {
+        split: Some(FunctionId(8)),
+        worker: Box::new(worker),
+        join: None,
+    }
+}
+
+fn iterate(body: Skeleton) -> Skeleton {
+    Skeleton::Iterate {
+        body: Box::new(body),
+        until: FunctionId(9),
+        at_most: None,
+    }
+}
+
+/// Aim: patterns share segments with what stands before and behind them, as far as an item stays where it is.
+#[test]
+fn patterns_are_segments_of_lines() {
+    use SegmentStep::{Call, Combine, Fold, Join, Split, Until};
+    let split = Split { calls: true };
+    let join = Join { calls: false };
+    let away = |line| Then::Expand {
+        line,
+        join: Some(1),
+        after: None,
+    };
+    let program = Skeleton::Pipeline(vec![farm(seq(0)), map(seq(1)), farm(seq(2))]);
+    assert_eq!(
+        steps(&program),
+        [
+            (0, vec![Call, split], false, away(1)),
+            (0, vec![join, Call], true, Then::Next),
+            (1, vec![Call], false, Then::Next),
+        ]
+    );
+    let flat_map = Skeleton::FlatMap(FunctionId(3));
+    let reduce = Skeleton::Reduce {
+        operator: FunctionId(4),
+        initial: None,
+    };
+    let program = Skeleton::Pipeline(vec![farm(seq(0)), flat_map, farm(seq(1)), reduce]);
+    let (line, join_at, after) = (1, None, None);
+    let made = Then::Expand {
+        line,
+        join: join_at,
+        after,
+    };
+    assert_eq!(
+        steps(&program),
+        [
+            (0, vec![Call, split], false, made),
+            (1, vec![Call, Fold], false, Then::Fold),
+            (2, vec![Combine], true, Then::Next),
+            (3, vec![Combine], true, Then::Next),
+        ]
+    );
+    let again = |from| Then::Repeat {
+        from,
+        at_most: None,
+    };
+    let program = Skeleton::Pipeline(vec![farm(seq(0)), iterate(seq(1)), iterate(map(seq(2)))]);
+    let expand = Then::Expand {
+        line: 1,
+        join: Some(3),
+        after: None,
+    };
+    assert_eq!(
+        steps(&program),
+        [
+            (0, vec![Call], false, Then::Next),
+            (0, vec![Call, Until], false, again(1)),
+            (0, vec![split], false, expand),
+            (0, vec![join, Until], true, again(2)),
+            (1, vec![Call], false, Then::Next),
+        ]
+    );
+}
+
+/// Aim: what a problem is divided into is divided in the same line.
+#[test]
+fn problems_are_divided_in_their_own_line() {
+    use SegmentStep::{Divide, Resume};
+    let [is_base, base, divide, conquer] = [0, 1, 2, 3].map(FunctionId);
+    let program = Skeleton::Divide {
+        is_base,
+        base,
+        divide,
+        conquer,
+    };
+    let then = Then::Expand {
+        line: 1,
+        join: Some(1),
+        after: Some(2),
+    };
+    assert_eq!(
+        steps(&program),
+        [
+            (0, vec![Divide], false, then),
+            (0, vec![Resume], true, then),
+            (1, vec![Divide], false, then),
+            (1, vec![Resume], true, then),
+        ]
+    );
+}
+
+/// Aim: patterns where they mean nothing are errors in words.
+#[test]
+fn patterns_have_their_places() {
+    let flat_map = || Skeleton::FlatMap(FunctionId(0));
+    let reduce = || Skeleton::Reduce {
+        operator: FunctionId(0),
+        initial: None,
+    };
+    let error = |skeleton: Skeleton| Program::compile(&skeleton).unwrap_err();
+    for inside in [map(flat_map()), iterate(farm(flat_map()))] {
+        assert_eq!(error(inside), ProgramError::FlatMapInside);
+    }
+    let first = Skeleton::Pipeline(vec![reduce(), seq(0)]);
+    for early in [map(reduce()), iterate(reduce()), first] {
+        assert_eq!(error(early), ProgramError::ReduceNotLast);
+    }
+    let body = Box::new(seq(0));
+    let (until, at_most) = (FunctionId(1), Some(0));
+    let never = Skeleton::Iterate {
+        body,
+        until,
+        at_most,
+    };
+    assert_eq!(error(never), ProgramError::NoRound);
+    let good = Skeleton::Pipeline(vec![farm(flat_map()), farm(flat_map()), farm(reduce())]);
+    assert!(Program::compile(&good).is_ok());
+}

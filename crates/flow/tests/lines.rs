@@ -1,0 +1,231 @@
+//! Items that are made into others, in lines side by side: who goes first, what waits, and what that holds.
+
+use std::time::Duration;
+
+use exoskel_flow::*;
+
+const START: Duration = Duration::ZERO;
+const SLOT: SlotId = SlotId(0);
+
+fn seq(number: u32) -> Box<Skeleton> {
+    Box::new(Skeleton::Seq(FunctionId(number)))
+}
+
+fn map() -> Skeleton {
+    Skeleton::Map {
+        split: Some(FunctionId(0)),
+        worker: seq(1),
+        join: Some(FunctionId(2)),
+    }
+}
+
+/// A scheduler with one slot and a stream of a program, with so many items of one byte; its first two lines.
+fn begun(config: SchedulerConfig, skeleton: &Skeleton, items: usize) -> (Scheduler, [StreamId; 2]) {
+    let mut scheduler = Scheduler::new(config);
+    scheduler.add_slot(SLOT, START).expect("a slot");
+    let program = Program::compile(skeleton).expect("a program");
+    let stream = scheduler.open_stream(&program, StreamOptions::default(), START);
+    let stream = stream.expect("a stream");
+    let admitted = scheduler.admit(stream, &vec![1; items], START);
+    admitted.expect("tickets");
+    (scheduler, [stream, StreamId(stream.0 + 1)])
+}
+
+/// Line, frame, segment, first item, count.
+type Sent = (StreamId, FrameId, u16, Index, u32);
+
+fn next(scheduler: &mut Scheduler) -> Option<Sent> {
+    while let Some(action) = scheduler.poll_action(START) {
+        if let Action::Dispatch {
+            frame,
+            stream,
+            from,
+            first,
+            count,
+            ..
+        } = action
+        {
+            return Some((stream, frame, from, first, count));
+        }
+    }
+    None
+}
+
+fn answer<'a>(frame: FrameId, first: Index, reached: u16, sizes: &'a [u64]) -> Results<'a> {
+    Results {
+        frame,
+        first,
+        reached,
+        sizes,
+        ended: &[],
+        busy: Duration::from_micros(1),
+    }
+}
+
+/// Aim: what an item was made into goes before the next item, and before what an earlier line has ready.
+#[test]
+fn what_was_made_goes_first() {
+    let (mut scheduler, [own, parts]) = begun(SchedulerConfig::default(), &map(), 8);
+    let (line, frame, from, first, count) = next(&mut scheduler).expect("a frame");
+    assert_eq!((line, from, first, count), (own, 0, 0, 1));
+    let expanded = scheduler.expanded(SLOT, answer(frame, 0, 1, &[3]), START);
+    let expanded = expanded.expect("within its grant").expect("in time");
+    let kept: Vec<Index> = expanded.tokens.iter().cloned().flatten().collect();
+    assert_eq!((kept, expanded.outcomes), (vec![0], &[][..]));
+    scheduler.keep(own, 0..1, 0);
+    assert_eq!(scheduler.admit_made(parts, &[1, 1, 1], START), Some(0));
+    // The second frame was there before.
+    let (line, ..) = next(&mut scheduler).expect("a frame");
+    assert_eq!(line, parts);
+}
+
+/// Aim: an item that is away is neither ready nor at a slot, can't be cancelled, and goes on once, with what it is given; or ends.
+#[test]
+fn an_item_is_away_until_it_is_joined() {
+    let (mut scheduler, [own, _]) = begun(SchedulerConfig::default(), &map(), 2);
+    let frames = [next(&mut scheduler), next(&mut scheduler)].map(|frame| frame.expect("a frame"));
+    for (_, frame, _, first, _) in frames {
+        let expanded = scheduler.expanded(SLOT, answer(frame, first, 1, &[30]), START);
+        assert!(expanded.is_ok_and(|accepted| accepted.is_some()));
+    }
+    let progress = scheduler.progress(own).expect("open");
+    assert_eq!((progress.ready, progress.out, progress.finished), (0, 0, 0));
+    assert_eq!(scheduler.cancel(own, 0, START), Cancel::TooLate);
+    assert_eq!(scheduler.withdraw(own, 0), None);
+    assert_eq!(scheduler.result_bytes(own).0, 60);
+    scheduler.keep(own, 0..2, 4);
+    assert_eq!(scheduler.result_bytes(own).0, 8);
+    assert!(scheduler.join(own, 1, 9, START));
+    assert!(!scheduler.join(own, 1, 9, START));
+    assert!(scheduler.end_away(own, 0, START));
+    assert!(!scheduler.end_away(own, 0, START));
+    assert_eq!(scheduler.result_bytes(own).0, 9);
+    assert!(scheduler.is_finished(own, 0));
+    let (line, frame, from, first, count) = next(&mut scheduler).expect("a frame");
+    assert_eq!((line, from, first, count), (own, 1, 1, 1));
+    let joined = scheduler.results(SLOT, answer(frame, 1, 2, &[5]), START);
+    assert!(joined.is_ok_and(|accepted| accepted.is_some()));
+    assert_eq!(scheduler.taken(own, 0, 2, START), 2);
+    assert_eq!(scheduler.result_bytes(own), (0, 0));
+}
+
+/// Aim: an answer says where items are only if the program leads there.
+#[test]
+fn items_get_only_where_the_program_leads() {
+    let (mut scheduler, _) = begun(SchedulerConfig::default(), &map(), 1);
+    let (_, frame, ..) = next(&mut scheduler).expect("a frame");
+    for reached in [0, 2, 3] {
+        let wrong = scheduler.expanded(SLOT, answer(frame, 0, reached, &[1]), START);
+        assert!(matches!(wrong, Err(Breach::Reached { .. })), "{reached}");
+        let wrong = scheduler.results(SLOT, answer(frame, 0, reached, &[1]), START);
+        assert!(matches!(wrong, Err(Breach::Reached { .. })), "{reached}");
+    }
+    let (mut scheduler, _) = begun(SchedulerConfig::default(), &Skeleton::Farm(seq(0)), 1);
+    let (_, frame, ..) = next(&mut scheduler).expect("a frame");
+    let wrong = scheduler.expanded(SLOT, answer(frame, 0, 1, &[1]), START);
+    assert!(matches!(wrong, Err(Breach::Reached { .. })));
+}
+
+/// Aim: what items were made into counts when it is decided whether more may come: otherwise as much would be here as all items
+/// together are made into. The oldest item may always move. Method: two items with large lists, of which the budget has room for one.
+#[test]
+fn what_was_made_takes_up_the_room_for_results() {
+    let config = SchedulerConfig {
+        result_budget_bytes: 1500,
+        grant_bytes: 100,
+        grant_bytes_min: 100,
+        ..SchedulerConfig::default()
+    };
+    let (mut scheduler, [own, parts]) = begun(config, &map(), 3);
+    let mut frames = Vec::new();
+    while frames.len() < 2 {
+        let (_, frame, _, first, _) = next(&mut scheduler).expect("a frame");
+        let announced = scheduler.announced(SLOT, frame, first, 1000, START);
+        announced.expect("once");
+        frames.push((frame, first));
+    }
+    // What it says until there is nothing: grants, and frames of parts.
+    let polled = |scheduler: &mut Scheduler| {
+        let (mut grants, mut frames) = (Vec::new(), Vec::new());
+        while let Some(action) = scheduler.poll_action(START) {
+            match action {
+                Action::Grant { index, .. } => grants.push(index),
+                Action::Dispatch {
+                    frame,
+                    stream,
+                    first,
+                    count,
+                    ..
+                } if stream == parts => frames.push((frame, first, count)),
+                _ => {}
+            }
+        }
+        (grants, frames)
+    };
+    // The first one has its grant already: it is the oldest.
+    let expanded = scheduler.expanded(SLOT, answer(frames[0].0, 0, 1, &[1000]), START);
+    assert!(expanded.is_ok_and(|accepted| accepted.is_some()));
+    scheduler.keep(own, 0..1, 0);
+    scheduler.admit_made(parts, &[500, 500], START);
+    let (grants, sent) = polled(&mut scheduler);
+    assert_eq!(grants, []);
+    for (frame, first, count) in sent {
+        let sizes = vec![0; count as usize];
+        let results = scheduler.results(SLOT, answer(frame, first, 1, &sizes), START);
+        assert!(results.is_ok_and(|accepted| accepted.is_some()));
+    }
+    assert_eq!(scheduler.item_bytes(parts), 0);
+    assert_eq!(polled(&mut scheduler).0, [1]);
+}
+
+/// Aim: a frame that is folded into one result is longer than others, and items enter for it. Method: the same items, of which each takes a
+/// tenth of a millisecond, where they are folded and where they aren't.
+#[test]
+fn frames_that_are_folded_are_long() {
+    let longest = |skeleton: &Skeleton, reached: u16| {
+        let (mut scheduler, [own, _]) = begun(SchedulerConfig::default(), skeleton, 8);
+        let (mut now, mut longest, mut first_open) = (START, 0, 0);
+        while first_open < 20_000 {
+            let tickets = scheduler.tickets(own) as usize;
+            scheduler
+                .admit(own, &vec![1; tickets], now)
+                .expect("tickets");
+            let mut frames = Vec::new();
+            while let Some(action) = scheduler.poll_action(now) {
+                if let Action::Dispatch {
+                    frame,
+                    first,
+                    count,
+                    ..
+                } = action
+                {
+                    frames.push((frame, first, count));
+                }
+            }
+            assert!(!frames.is_empty(), "nothing is to be done");
+            for (frame, first, count) in frames {
+                longest = longest.max(count);
+                let busy = Duration::from_micros(100) * count;
+                now += busy;
+                let sizes = vec![1; count as usize];
+                let results = Results {
+                    busy,
+                    ..answer(frame, first, reached, &sizes)
+                };
+                let accepted = scheduler.results(SLOT, results, now);
+                assert!(accepted.is_ok_and(|accepted| accepted.is_some()));
+                scheduler.taken(own, first, count, now);
+                first_open = first + u64::from(count);
+            }
+        }
+        longest
+    };
+    let farm = Skeleton::Farm(seq(0));
+    let reduce = Skeleton::Reduce {
+        operator: FunctionId(0),
+        initial: None,
+    };
+    let (plain, folded) = (longest(&farm, 1), longest(&reduce, 1));
+    assert!((10..=20).contains(&plain), "{plain}");
+    assert!((250..=500).contains(&folded), "{folded}");
+}

@@ -1,0 +1,154 @@
+//! The disk as the store sees it: behind a head of our own, which says what the file is.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redb::StorageBackend;
+
+use crate::JournalError;
+
+/// The head's length: a page, so that the store's pages are whole ones of the disk.
+pub(crate) const HEAD_BYTES: u64 = 4096;
+
+/// Changes whenever the tables or their contents do.
+const FORMAT: u32 = 1;
+
+/// How the file begins. With a byte that is no text, so that no text is taken for it.
+const MAGIC: &[u8] = b"exoskel run journal\x1a\n";
+
+/// No journal that was never begun is larger.
+const UNBEGUN_BYTES_MAX: u64 = 64 << 20;
+
+/// What the beginning of a file says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Head {
+    /// It is a journal.
+    Whole,
+    /// A run was ended before the head was written, or was about to be.
+    Unbegun,
+}
+
+/// A disk without the head.
+#[derive(Debug)]
+pub(crate) struct Behind<D> {
+    disk: D,
+    last_read: Arc<AtomicU64>,
+}
+
+impl<D: StorageBackend> Behind<D> {
+    /// Keeps in `last_read` where on the disk was read last: if that was damaged, it was there.
+    pub(crate) fn new(disk: D, last_read: Arc<AtomicU64>) -> Self {
+        Self { disk, last_read }
+    }
+}
+
+impl<D: StorageBackend> StorageBackend for Behind<D> {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.disk.len()?.saturating_sub(HEAD_BYTES))
+    }
+
+    fn read(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        let offset = offset.saturating_add(HEAD_BYTES);
+        // A length that a damaged page states is no reason to ask for so much memory, and the damage is in that page.
+        let end = offset.saturating_add(len as u64);
+        if end > self.disk.len()? {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.last_read.store(offset, Ordering::Relaxed);
+        self.disk.read(offset, len)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let length = len.saturating_add(HEAD_BYTES);
+        let grows = length > self.disk.len()?;
+        self.disk.set_len(length)?;
+        // The store states its length in a page that it writes next. A disk that keeps this page and not the length has a file that is
+        // shorter than it says, which the store never opens again.
+        match grows {
+            true => self.disk.sync_data(false),
+            false => Ok(()),
+        }
+    }
+
+    fn sync_data(&self, eventual: bool) -> io::Result<()> {
+        self.disk.sync_data(eventual)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.disk.write(offset.saturating_add(HEAD_BYTES), data)
+    }
+}
+
+/// A disk that several have, one after the other.
+#[derive(Debug)]
+pub(crate) struct SharedDisk<D>(pub(crate) Arc<D>);
+
+impl<D: StorageBackend> StorageBackend for SharedDisk<D> {
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        self.0.read(offset, len)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self, eventual: bool) -> io::Result<()> {
+        self.0.sync_data(eventual)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write(offset, data)
+    }
+}
+
+/// The head of a journal, which is written when the first state is on the disk.
+pub(crate) fn head() -> Vec<u8> {
+    let mut head = MAGIC.to_vec();
+    head.extend_from_slice(&FORMAT.to_le_bytes());
+    head.resize(HEAD_BYTES as usize, 0);
+    head
+}
+
+/// Reads the head.
+///
+/// # Errors
+/// If it is not ours.
+pub(crate) fn read_head(disk: &impl StorageBackend) -> Result<Head, JournalError> {
+    let length = disk.len().map_err(JournalError::Disk)?;
+    let bytes = length.min(HEAD_BYTES) as usize;
+    let got = disk.read(0, bytes).map_err(JournalError::Disk)?;
+    let expected = head();
+    if got == expected {
+        return Ok(Head::Whole);
+    }
+    // A write that was torn, or never came.
+    let torn = |(got, expected): (&u8, &u8)| got == expected || *got == 0;
+    if length <= UNBEGUN_BYTES_MAX && got.iter().zip(&expected).all(torn) {
+        return Ok(Head::Unbegun);
+    }
+    if !got.starts_with(&MAGIC[..7]) {
+        return Err(JournalError::NotAJournal);
+    }
+    if got.starts_with(MAGIC)
+        && let Some(format) = got.get(MAGIC.len()..MAGIC.len() + 4)
+    {
+        let format = u32::from_le_bytes([format[0], format[1], format[2], format[3]]);
+        if format != FORMAT {
+            return Err(JournalError::Version {
+                got: format,
+                expected: FORMAT,
+            });
+        }
+    }
+    let differs = |(got, expected): (&u8, &u8)| got != expected;
+    let offset = got.iter().zip(&expected).position(differs);
+    Err(JournalError::Damaged {
+        offset: offset.unwrap_or(got.len()) as u64,
+        reason: "the head is not what it should be".to_owned(),
+    })
+}

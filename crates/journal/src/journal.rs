@@ -1,0 +1,366 @@
+//! What a journal holds on its disk.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::{fmt, io};
+
+use redb::{Builder, Database, ReadableTable, StorageBackend, TableDefinition};
+
+use crate::JournalError;
+use crate::disk::{Behind, Head, SharedDisk, head, read_head};
+use crate::overlay::Overlay;
+use crate::panics::caught;
+
+/// Results that may have come early: this many items after the watermark are run at most.
+pub const EARLY_RESULTS_MAX: u64 = 65_536;
+
+/// Bytes of an early result, at most: what the store takes, with room for what is around it.
+pub const EARLY_BYTES_MAX: usize = 3 << 30;
+
+/// Bytes of a text that says what a run is of, at most.
+pub const RUN_TEXT_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes of the journal that are held in memory, at most. Early results are read once.
+const CACHE_BYTES: usize = 4 << 20;
+
+const RUN: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("run");
+const EARLY: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("early");
+
+/// The only row of `RUN` that changes.
+const STATE: &str = "state";
+
+/// What a run is of, as texts for people. A run goes on only with the texts that its journal was begun with.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunTexts {
+    /// The functions, by name and by a digest of their source text.
+    pub program: String,
+    /// Where the items come from, with a digest where there can be one.
+    pub source: String,
+    /// Where the results go.
+    pub sink: String,
+}
+
+impl RunTexts {
+    fn parts(&self) -> [(&'static str, &str); 3] {
+        [
+            ("program", &self.program),
+            ("source", &self.source),
+            ("sink", &self.sink),
+        ]
+    }
+}
+
+/// How far a run has come.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunState {
+    /// The results of all items before this one are in the sink, or are left out of it.
+    pub watermark: u64,
+    /// How many of these have none, because they ended in an exception.
+    pub skipped: u64,
+    /// Whether these are all items.
+    pub is_finished: bool,
+    /// Where the sink was then, in its own words.
+    pub position: Vec<u8>,
+}
+
+/// The result of an item that came before its turn.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EarlyResult {
+    /// Whether the item ended in an exception, so that nothing goes to the sink.
+    pub is_skipped: bool,
+    /// Whether somebody made or touched the result who isn't trusted: it is read as plain data, now and always.
+    pub is_restricted: bool,
+    /// The result as it came.
+    pub record: Vec<u8>,
+}
+
+/// What is committed together.
+#[derive(Debug)]
+pub(crate) struct CommitGroup<'a> {
+    pub(crate) state: &'a RunState,
+    /// Results that came early since the last group.
+    pub(crate) added: &'a BTreeMap<u64, EarlyResult>,
+    /// Early results that are in the sink now.
+    pub(crate) removed: &'a [u64],
+}
+
+/// The journal of one run.
+pub struct Journal {
+    /// Away only while it is dropped.
+    database: Option<Database>,
+    last_read: Arc<AtomicU64>,
+}
+
+impl fmt::Debug for Journal {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Journal")
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        // The store writes at its end, too, and panics over a head that it would never have written. All that was promised is on the
+        // disk by then.
+        let database = self.database.take();
+        let _ = caught(|| drop(database));
+    }
+}
+
+impl Journal {
+    /// Opens the journal on `disk`; begins one if there is none, at `position` of the sink. Also says how far its run has come.
+    ///
+    /// # Errors
+    /// If the disk holds something else, a damaged journal, or the journal of a run of something else. Nothing is written then.
+    pub fn open(
+        disk: impl StorageBackend,
+        texts: &RunTexts,
+        position: impl FnOnce() -> Vec<u8>,
+    ) -> Result<(Self, RunState), JournalError> {
+        for (part, text) in texts.parts() {
+            if text.len() > RUN_TEXT_BYTES_MAX {
+                let got = text.len();
+                return Err(JournalError::TextTooLong { part, got });
+            }
+        }
+        let disk = Arc::new(disk);
+        match read_head(&*disk)? {
+            Head::Whole => {
+                // The store mends what a crash has torn, and may find damage or another run's journal only when it has begun to.
+                // So that nothing is changed then, it is tried above the disk first.
+                let overlay = Overlay::new(disk.clone()).map_err(JournalError::Disk)?;
+                Self::attach(Arc::new(overlay))?.check(texts)?;
+                let journal = Self::attach(disk)?;
+                let state = journal.check(texts)?;
+                Ok((journal, state))
+            }
+            Head::Unbegun => Self::begin(disk, texts, position()),
+        }
+    }
+
+    fn begin(
+        disk: Arc<impl StorageBackend>,
+        texts: &RunTexts,
+        position: Vec<u8>,
+    ) -> Result<(Self, RunState), JournalError> {
+        disk.set_len(0).map_err(JournalError::Disk)?;
+        let journal = Self::attach(disk.clone())?;
+        let state = RunState {
+            position,
+            ..RunState::default()
+        };
+        journal.guarded(|database| {
+            let transaction = database.begin_write()?;
+            {
+                let mut run = transaction.open_table(RUN)?;
+                for (part, text) in texts.parts() {
+                    run.insert(part, text.as_bytes())?;
+                }
+                run.insert(STATE, &*encode(&state))?;
+                transaction.open_table(EARLY)?;
+            }
+            transaction.commit()?;
+            Ok(())
+        })?;
+        // Last, since a file with a head has all the rest.
+        disk.write(0, &head()).map_err(JournalError::Disk)?;
+        disk.sync_data(false).map_err(JournalError::Disk)?;
+        Ok((journal, state))
+    }
+
+    /// Opens the store, which looks through all that it holds: an end that was not clean is mended, damage is told.
+    fn attach(disk: Arc<impl StorageBackend>) -> Result<Self, JournalError> {
+        let last_read = Arc::new(AtomicU64::new(0));
+        let behind = Behind::new(SharedDisk(disk), last_read.clone());
+        let opened = caught(|| -> Result<Database, StoreError> {
+            let is_mended = Arc::new(AtomicBool::new(false));
+            let mended = is_mended.clone();
+            let mut builder = Builder::new();
+            builder.set_cache_size(CACHE_BYTES);
+            // The format before this one says of itself that it is clean in the same sync that makes it so. Who loses the power then
+            // reads a torn list of free pages.
+            builder.create_with_file_format_v3(true);
+            builder.set_repair_callback(move |_| mended.store(true, Ordering::Relaxed));
+            let mut database = builder.create_with_backend(behind)?;
+            // Where the end was clean, nobody has looked yet. What was torn is mended to the last state that was whole.
+            if !is_mended.load(Ordering::Relaxed) {
+                database.check_integrity()?;
+            }
+            Ok(database)
+        });
+        let database = judged(opened, &last_read)?;
+        Ok(Self {
+            database: Some(database),
+            last_read,
+        })
+    }
+
+    /// Compares what the run is of with what the journal was begun with.
+    fn check(&self, texts: &RunTexts) -> Result<RunState, JournalError> {
+        for (part, got) in texts.parts() {
+            let expected = self.row(part)?;
+            if expected != got.as_bytes() {
+                return Err(JournalError::Changed {
+                    part,
+                    got: got.to_owned(),
+                    expected: String::from_utf8_lossy(&expected).into_owned(),
+                });
+            }
+        }
+        decode(&self.row(STATE)?).ok_or_else(|| self.damaged("the state of the run makes no sense"))
+    }
+
+    fn row(&self, name: &str) -> Result<Vec<u8>, JournalError> {
+        let row = self.guarded(|database| {
+            let table = database.begin_read()?.open_table(RUN)?;
+            Ok(table.get(name)?.map(|row| row.value().to_vec()))
+        })?;
+        row.ok_or_else(|| self.damaged("there is no state of a run"))
+    }
+
+    /// The items with early results, in order.
+    pub(crate) fn early_items(&self) -> Result<Vec<(u64, bool)>, JournalError> {
+        self.guarded(|database| {
+            let table = database.begin_read()?.open_table(EARLY)?;
+            let mut items = Vec::new();
+            for row in table.iter()? {
+                let (index, row) = row?;
+                items.push((index.value(), row.value().first() == Some(&SKIPPED)));
+            }
+            Ok(items)
+        })
+    }
+
+    /// One early result.
+    pub(crate) fn early_result(&self, index: u64) -> Result<EarlyResult, JournalError> {
+        let row = self.guarded(|database| {
+            let table = database.begin_read()?.open_table(EARLY)?;
+            Ok(table.get(index)?.map(|row| row.value().to_vec()))
+        })?;
+        row.and_then(decode_early)
+            .ok_or_else(|| self.damaged("an early result is gone"))
+    }
+
+    /// Makes a group durable. The sink has been synced up to its position.
+    pub(crate) fn commit(&self, group: &CommitGroup<'_>) -> Result<(), JournalError> {
+        self.guarded(|database| {
+            let transaction = database.begin_write()?;
+            {
+                let mut run = transaction.open_table(RUN)?;
+                run.insert(STATE, &*encode(group.state))?;
+                if !group.added.is_empty() || !group.removed.is_empty() {
+                    let mut early = transaction.open_table(EARLY)?;
+                    for index in group.removed {
+                        early.remove(index)?;
+                    }
+                    for (index, result) in group.added {
+                        let mut row = Vec::with_capacity(result.record.len() + 1);
+                        row.push(flags(result));
+                        row.extend_from_slice(&result.record);
+                        early.insert(index, &*row)?;
+                    }
+                }
+            }
+            transaction.commit()?;
+            Ok(())
+        })
+    }
+
+    fn guarded<T>(
+        &self,
+        work: impl FnOnce(&Database) -> Result<T, StoreError>,
+    ) -> Result<T, JournalError> {
+        let Some(database) = &self.database else {
+            return Err(self.damaged("it is closed"));
+        };
+        let done = caught(|| work(database));
+        judged(done, &self.last_read)
+    }
+
+    fn damaged(&self, reason: &str) -> JournalError {
+        JournalError::Damaged {
+            offset: self.last_read.load(Ordering::Relaxed),
+            reason: reason.to_owned(),
+        }
+    }
+}
+
+/// What the store says, on the heap because it is large.
+struct StoreError(Box<redb::Error>);
+
+impl<E: Into<redb::Error>> From<E> for StoreError {
+    fn from(error: E) -> Self {
+        Self(Box::new(error.into()))
+    }
+}
+
+/// Turns what the store says into our words. The store panics over pages that it would never have written.
+fn judged<T>(
+    done: Result<Result<T, StoreError>, Box<dyn std::any::Any + Send>>,
+    last_read: &AtomicU64,
+) -> Result<T, JournalError> {
+    let reason = match done {
+        Ok(Ok(value)) => return Ok(value),
+        Ok(Err(StoreError(error))) => match *error {
+            redb::Error::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                "it ends too soon".to_owned()
+            }
+            redb::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
+                "the store's head is not what it should be".to_owned()
+            }
+            redb::Error::Io(error) => return Err(JournalError::Disk(error)),
+            error @ redb::Error::PreviousIo => {
+                return Err(JournalError::Disk(io::Error::other(error.to_string())));
+            }
+            error => error.to_string(),
+        },
+        Err(_) => "a page that makes no sense".to_owned(),
+    };
+    Err(JournalError::Damaged {
+        offset: last_read.load(Ordering::Relaxed),
+        reason,
+    })
+}
+
+/// Flags in front of an early result.
+const SKIPPED: u8 = 1;
+const RESTRICTED: u8 = 2;
+
+fn flags(result: &EarlyResult) -> u8 {
+    match (result.is_skipped, result.is_restricted) {
+        (true, _) => SKIPPED,
+        (false, true) => RESTRICTED,
+        (false, false) => 0,
+    }
+}
+
+fn decode_early(mut row: Vec<u8>) -> Option<EarlyResult> {
+    let flags = *row.first()?;
+    row.remove(0);
+    Some(EarlyResult {
+        is_skipped: flags == SKIPPED,
+        // Whatever else stands there was not written by us, and is trusted least.
+        is_restricted: flags != 0,
+        record: row,
+    })
+}
+
+fn encode(state: &RunState) -> Vec<u8> {
+    let mut row = state.watermark.to_le_bytes().to_vec();
+    row.extend_from_slice(&state.skipped.to_le_bytes());
+    row.push(u8::from(state.is_finished));
+    row.extend_from_slice(&state.position);
+    row
+}
+
+fn decode(row: &[u8]) -> Option<RunState> {
+    let (watermark, row) = row.split_first_chunk()?;
+    let (skipped, row) = row.split_first_chunk()?;
+    let (finished, position) = row.split_first()?;
+    Some(RunState {
+        watermark: u64::from_le_bytes(*watermark),
+        skipped: u64::from_le_bytes(*skipped),
+        is_finished: *finished != 0,
+        position: position.to_vec(),
+    })
+}

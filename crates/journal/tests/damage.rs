@@ -1,0 +1,266 @@
+//! Journals that are damaged, of something else, or no journals at all.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use exoskel_journal::{
+    Delivery, EarlyResult, ItemOutcome, Journal, JournalError, ResultSink, RunState, RunTexts,
+    StorageBackend,
+};
+
+/// A disk in memory. Copies are the same disk.
+#[derive(Debug, Clone, Default)]
+struct Memory(Arc<Mutex<Vec<u8>>>);
+
+impl StorageBackend for Memory {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.lock().unwrap().len() as u64)
+    }
+
+    fn read(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        let contents = self.0.lock().unwrap();
+        let read = contents.get(offset as usize..offset as usize + len);
+        read.map(<[u8]>::to_vec)
+            .ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.lock().unwrap().resize(len as usize, 0);
+        Ok(())
+    }
+
+    fn sync_data(&self, _eventual: bool) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut contents = self.0.lock().unwrap();
+        let end = offset as usize + data.len();
+        if contents.len() < end {
+            contents.resize(end, 0);
+        }
+        contents[offset as usize..end].copy_from_slice(data);
+        Ok(())
+    }
+}
+
+impl Memory {
+    fn of(contents: Vec<u8>) -> Self {
+        Self(Arc::new(Mutex::new(contents)))
+    }
+
+    fn contents(&self) -> Vec<u8> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+/// A sink of texts.
+#[derive(Default)]
+struct Texts(Vec<Vec<u8>>);
+
+impl ResultSink for Texts {
+    type Value = Vec<u8>;
+    type Error = JournalError;
+
+    fn write(&mut self, _index: u64, value: Vec<u8>) -> Result<(), JournalError> {
+        self.0.push(value);
+        Ok(())
+    }
+
+    fn read_early(
+        &mut self,
+        _index: u64,
+        early: EarlyResult,
+    ) -> Result<Option<Vec<u8>>, JournalError> {
+        Ok(Some(early.record))
+    }
+
+    fn sync(&mut self) -> Result<Vec<u8>, JournalError> {
+        Ok((self.0.len() as u64).to_le_bytes().to_vec())
+    }
+}
+
+fn texts() -> RunTexts {
+    RunTexts {
+        program: "Farm(f)".to_owned(),
+        source: "range(0, 10)".to_owned(),
+        sink: "out.jsonl".to_owned(),
+    }
+}
+
+fn open(disk: &Memory) -> Result<(Journal, RunState), JournalError> {
+    Journal::open(disk.clone(), &texts(), || b"begin".to_vec())
+}
+
+/// A journal of a run that was ended in the middle: three results in the sink, two that came early, in two groups.
+fn journal() -> Memory {
+    let disk = Memory::default();
+    let (journal, state) = open(&disk).unwrap();
+    let mut delivery = Delivery::new(journal, state, true).unwrap();
+    let mut sink = Texts::default();
+    let mut take = |index: u64, turn| {
+        delivery
+            .take(&mut sink, index, turn, Duration::ZERO)
+            .unwrap();
+        delivery.commit(&mut sink).unwrap();
+    };
+    let early = |byte| {
+        ItemOutcome::Early(EarlyResult {
+            record: vec![byte; 9000],
+            is_restricted: true,
+            is_skipped: false,
+        })
+    };
+    take(0, ItemOutcome::Now(b"a".to_vec()));
+    take(5, early(5));
+    take(1, ItemOutcome::Now(b"b".to_vec()));
+    take(4, early(4));
+    take(2, ItemOutcome::Now(b"c".to_vec()));
+    drop(delivery);
+    disk
+}
+
+/// Aim: damage is an error that names a place, or is mended to a state that was committed; never a panic, a state that never was, or a
+/// change to the file. Method: a byte turned over at each place of the heads, and at many of the pages.
+#[test]
+fn damage_is_told_and_nothing_is_changed() {
+    let whole = journal().contents();
+    let (mut told, mut mended) = (0, 0);
+    let heads = (0..64).step_by(3).chain((4096..4416).step_by(2));
+    let pages = (8192..whole.len()).step_by(20_011);
+    for place in heads.chain(pages) {
+        let mut contents = whole.clone();
+        contents[place] ^= 0x55;
+        let disk = Memory::of(contents.clone());
+        match open(&disk) {
+            Ok((journal, state)) => {
+                mended += 1;
+                assert!(state.watermark <= 3, "byte {place}: {state:?}");
+                let delivery = Delivery::new(journal, state, true);
+                assert!(delivery.is_ok(), "byte {place}: {delivery:?}");
+            }
+            Err(JournalError::Damaged { offset, reason }) => {
+                told += 1;
+                assert!(offset <= whole.len() as u64, "byte {place}");
+                assert!(disk.contents() == contents, "byte {place}: {reason}");
+            }
+            Err(JournalError::NotAJournal | JournalError::Version { .. }) if place < 28 => {}
+            Err(error) => panic!("byte {place}: {error}"),
+        }
+    }
+    assert!(told > 20 && mended > 20, "{told} told, {mended} mended");
+}
+
+/// Aim: a journal that was cut off is damaged. Method: cut after each of its pages.
+#[test]
+fn a_short_journal_is_damaged() {
+    let whole = journal().contents();
+    for pages in 2..whole.len() / 4096 {
+        let disk = Memory::of(whole[..pages * 4096].to_vec());
+        match open(&disk) {
+            Ok((_, state)) => assert!(state.watermark <= 3, "{pages} pages"),
+            Err(error) => assert!(
+                matches!(error, JournalError::Damaged { .. }),
+                "{pages} pages: {error}"
+            ),
+        }
+    }
+}
+
+/// Aim: a run of something else is refused, and what it would overwrite stays. Method: each part changed, and files of others.
+#[test]
+fn a_journal_of_something_else_is_refused() {
+    let disk = journal();
+    let before = disk.contents();
+    type Change = fn(&mut RunTexts);
+    let changes: [(&str, Change); 3] = [
+        ("program", |texts| texts.program.push('!')),
+        ("source", |texts| texts.source.push('!')),
+        ("sink", |texts| texts.sink.push('!')),
+    ];
+    for (changed, change) in changes {
+        let mut texts = texts();
+        change(&mut texts);
+        let refused = Journal::open(disk.clone(), &texts, Vec::new);
+        assert!(
+            matches!(refused, Err(JournalError::Changed { part, .. }) if part == changed),
+            "{refused:?}"
+        );
+        assert_eq!(disk.contents(), before);
+    }
+    for other in [b"results\n".to_vec(), vec![7; 100_000]] {
+        let disk = Memory::of(other.clone());
+        let refused = open(&disk);
+        assert!(
+            matches!(refused, Err(JournalError::NotAJournal)),
+            "{refused:?}"
+        );
+        assert_eq!(disk.contents(), other);
+    }
+    assert!(matches!(open(&journal()), Ok((_, state)) if state.watermark == 3));
+}
+
+/// Aim: early results come back as they were, and skipped items only to those who want them. Method: a run that goes on.
+#[test]
+fn a_run_goes_on_where_it_was() {
+    let disk = journal();
+    let (journal, state) = open(&disk).unwrap();
+    assert_eq!((state.watermark, state.is_finished), (3, false));
+    let mut delivery = Delivery::new(journal, state, true).unwrap();
+    assert_eq!(delivery.stored().collect::<Vec<_>>(), [4, 5]);
+    let numbers = delivery.numbers().clone();
+    assert_eq!([0, 1, 2].map(|nth| numbers.index_of(nth)), [3, 6, 7]);
+    let mut sink = Texts::default();
+    delivery
+        .take(&mut sink, 6, ItemOutcome::Skipped, Duration::ZERO)
+        .unwrap();
+    delivery.commit(&mut sink).unwrap();
+    drop(delivery);
+    let (journal, state) = open(&disk).unwrap();
+    let delivery = Delivery::new(journal, state.clone(), false).unwrap();
+    assert_eq!(
+        delivery.stored().collect::<Vec<_>>(),
+        [4, 5],
+        "6 is run again"
+    );
+    drop(delivery);
+    let (journal, _) = open(&disk).unwrap();
+    let mut delivery = Delivery::new(journal, state, true).unwrap();
+    assert_eq!(delivery.stored().collect::<Vec<_>>(), [4, 5, 6]);
+    let now = ItemOutcome::Now(b"d".to_vec());
+    delivery.take(&mut sink, 3, now, Duration::ZERO).unwrap();
+    assert_eq!(sink.0, [b"d".to_vec(), vec![4; 9000], vec![5; 9000]]);
+    assert_eq!((delivery.next(), delivery.skipped()), (7, 1));
+    delivery.finish(&mut sink).unwrap();
+    drop(delivery);
+    assert!(open(&disk).unwrap().1.is_finished);
+}
+
+/// Aim: a second result of an item, and a source that ends too soon, are errors. Method: both.
+#[test]
+fn what_cannot_be_is_an_error() {
+    let (journal, state) = open(&journal()).unwrap();
+    let mut delivery = Delivery::new(journal, state, true).unwrap();
+    let mut sink = Texts::default();
+    for index in [0, 2, 4] {
+        let second = delivery.take(&mut sink, index, ItemOutcome::Skipped, Duration::ZERO);
+        assert!(
+            matches!(second, Err(JournalError::SecondResult { .. })),
+            "{second:?}"
+        );
+    }
+    let ended = delivery.finish(&mut sink);
+    assert!(
+        matches!(
+            ended,
+            Err(JournalError::SourceTooShort {
+                got: 3,
+                expected: 5
+            })
+        ),
+        "{ended:?}"
+    );
+}

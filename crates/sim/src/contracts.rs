@@ -1,0 +1,217 @@
+//! Contracts in virtual time: the planner and the scheduler of the product, slots that take time to come and to work, and work that changes.
+//!
+//! Sessions and recruiting are left out: a slot that is asked for comes after a while, one that is lost is replaced, one that is released
+//! finishes what it has.
+
+mod run;
+
+use std::time::Duration;
+
+use exoskel_determinism::SplitMix64;
+use exoskel_flow::contract::{Contract, PlannerSettings, SlotDecision};
+use exoskel_flow::{FunctionId, Skeleton};
+
+use self::run::ContractRun;
+use crate::Spread;
+use crate::violation::Violation;
+
+/// What the items of a run are from a time on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WorkPhase {
+    /// Since when.
+    pub at: Duration,
+    /// The mean time of an item on a slot of full speed.
+    pub item: Duration,
+    /// How many come in a second; as many as there is room for if that is none.
+    pub source: Option<f64>,
+}
+
+/// Everything that such a run depends on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ContractScenario {
+    /// Of all randomness.
+    pub seed: u64,
+    /// What is asked for.
+    pub contract: Contract,
+    /// How the planner decides.
+    pub settings: PlannerSettings,
+    /// What the items pass.
+    pub skeleton: Skeleton,
+    /// The time of an item in a serial function.
+    pub serial: Duration,
+    /// The work, by time. The first phase begins at 0.
+    pub phases: Vec<WorkPhase>,
+    /// How the times of items differ.
+    pub spread: Spread,
+    /// How long a slot that is asked for takes to come.
+    pub start: Duration,
+    /// What the first item of each slot takes besides.
+    pub cold: Duration,
+    /// From the manager to a slot, and back.
+    pub latency: Duration,
+    /// A slot is lost at each of these times.
+    pub losses: Vec<Duration>,
+    /// The first slots are slower by these factors.
+    pub factors: Vec<u32>,
+    /// How long it goes on.
+    pub end: Duration,
+}
+
+/// What came out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ContractReport {
+    /// What was decided, and when.
+    pub decisions: Vec<(Duration, SlotDecision)>,
+    /// When each outcome came.
+    pub outcomes: Vec<Duration>,
+    /// How many slots could work since when.
+    pub slots: Vec<(Duration, usize)>,
+    /// Items by slot, in the order in which slots came.
+    pub items: Vec<u64>,
+    /// Of all events in their order.
+    pub digest: u64,
+}
+
+impl ContractScenario {
+    /// A farm that is to do so many items a second.
+    #[must_use]
+    pub fn new(seed: u64, contract: Contract, item: Duration) -> Self {
+        Self {
+            seed,
+            contract,
+            settings: PlannerSettings::default(),
+            skeleton: Skeleton::Farm(Box::new(Skeleton::Seq(FunctionId(0)))),
+            serial: Duration::ZERO,
+            phases: vec![WorkPhase {
+                at: Duration::ZERO,
+                item,
+                source: None,
+            }],
+            spread: Spread::Even,
+            start: Duration::from_millis(500),
+            cold: Duration::from_millis(300),
+            latency: Duration::from_millis(1),
+            losses: Vec::new(),
+            factors: Vec::new(),
+            end: Duration::from_secs(60),
+        }
+    }
+
+    /// A throughput and a step in the time of items, up or down, as the seed has it. The second value is when it comes.
+    #[must_use]
+    pub fn with_step(seed: u64) -> (Self, Duration) {
+        let mut random = SplitMix64::new(seed);
+        let mut between = |least: u64, most: u64| least + random.below(most - least + 1);
+        let item = Duration::from_millis(between(5, 250));
+        let slots = between(2, 12) as f64 - between(0, 9) as f64 / 10.0;
+        let rate = slots / item.as_secs_f64();
+        // The rate is such that between 1 and 20 slots can do it before and after.
+        let factor = match between(0, 2) {
+            0 => 1.0 / between(2, 4) as f64,
+            _ => 1.0 + between(2, 9) as f64 / 10.0,
+        };
+        let step = Duration::from_secs(30);
+        let contract = Contract {
+            slots_max: 64,
+            throughput: Some(rate),
+            ..Contract::fixed(1)
+        };
+        let mut scenario = Self::new(seed, contract, item);
+        scenario.spread = match between(0, 1) {
+            0 => Spread::Even,
+            _ => Spread::Exponential,
+        };
+        let source = (between(0, 2) == 0).then(|| rate * (1.0 + between(5, 50) as f64 / 100.0));
+        scenario.phases[0].source = source;
+        scenario.phases.push(WorkPhase {
+            at: step,
+            item: item.mul_f64(factor),
+            source,
+        });
+        scenario.start = Duration::from_millis(between(50, 1500));
+        scenario.cold = Duration::from_millis(between(0, 500));
+        scenario.latency = Duration::from_micros(between(50, 2_000));
+        scenario.end = Duration::from_secs(100);
+        (scenario, step)
+    }
+
+    /// The work at this time.
+    fn phase(&self, at: Duration) -> &WorkPhase {
+        let begun = self.phases.partition_point(|phase| phase.at <= at);
+        &self.phases[begun.max(1) - 1]
+    }
+
+    /// Slots that the contract's throughput needs at this time, if they do nothing else.
+    #[must_use]
+    pub fn slots_needed(&self, at: Duration) -> u32 {
+        let rate = self.contract.throughput.unwrap_or(0.0);
+        (rate * self.phase(at).item.as_secs_f64()).ceil() as u32
+    }
+
+    /// Plays it to its end.
+    ///
+    /// # Errors
+    /// The first broken promise: an item with two outcomes, a standstill, a call that the scheduler refuses.
+    pub fn run(&self) -> Result<ContractReport, Violation> {
+        ContractRun::new(self)?.play()
+    }
+}
+
+impl ContractReport {
+    /// Items a second between two times.
+    #[must_use]
+    pub fn rate(&self, from: Duration, to: Duration) -> f64 {
+        let before = |time: Duration| self.outcomes.partition_point(|at| *at < time);
+        let items = before(to) - before(from);
+        items as f64 / to.saturating_sub(from).as_secs_f64()
+    }
+
+    /// How long after a time the rate of the last `window` is this one at last.
+    #[must_use]
+    pub fn met_after(&self, time: Duration, rate: f64, window: Duration) -> Option<Duration> {
+        let step = Duration::from_millis(100);
+        let last = *self.outcomes.last()?;
+        let mut at = time + window;
+        while at <= last {
+            if self.rate(at - window, at) >= rate {
+                return Some(at - time);
+            }
+            at += step;
+        }
+        None
+    }
+
+    /// How many slots could work at a time.
+    #[must_use]
+    pub fn slots_at(&self, time: Duration) -> usize {
+        let begun = self.slots.partition_point(|(at, _)| *at <= time);
+        begun.checked_sub(1).map_or(0, |place| self.slots[place].1)
+    }
+
+    /// When slots were recruited (true) or released (false).
+    pub fn moves(&self) -> impl Iterator<Item = (Duration, bool)> {
+        self.decisions
+            .iter()
+            .filter_map(|(at, decision)| match decision {
+                SlotDecision::Recruit { .. } => Some((*at, true)),
+                SlotDecision::Release { .. } => Some((*at, false)),
+                SlotDecision::Lacks(_) | SlotDecision::Met { .. } => None,
+            })
+    }
+
+    /// How often slots were released after others had been recruited, or conversely, with no change of the work between, and how often that
+    /// was within so long, whatever the work did.
+    #[must_use]
+    pub fn reversals(&self, changes: &[Duration], window: Duration) -> (usize, usize) {
+        let moves: Vec<_> = self.moves().collect();
+        let turns = moves.windows(2).filter(|pair| pair[0].1 != pair[1].1);
+        let (mut without_reason, mut within) = (0, 0);
+        for pair in turns {
+            let (before, after) = (pair[0].0, pair[1].0);
+            let has_changed = changes.iter().any(|at| (before..after).contains(at));
+            without_reason += usize::from(!has_changed);
+            within += usize::from(after.saturating_sub(before) < window);
+        }
+        (without_reason, within)
+    }
+}

@@ -1,0 +1,203 @@
+//! Contracts in virtual time, with the product's planner and scheduler.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::time::Duration;
+
+use exoskel_flow::contract::{Contract, Lack, Limit, PlannerSettings, SlotDecision};
+use exoskel_flow::{FunctionId, Skeleton};
+use exoskel_sim::Spread;
+use exoskel_sim::contracts::{ContractReport, ContractScenario};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// So many seeds are played here, and thousands by `examples/contracts.rs`.
+const SEEDS: u64 = 25;
+
+fn throughput(rate: f64) -> Contract {
+    Contract {
+        slots_max: 64,
+        throughput: Some(rate),
+        ..Contract::fixed(1)
+    }
+}
+
+#[track_caller]
+fn play(scenario: &ContractScenario) -> ContractReport {
+    let report = scenario.run().unwrap_or_else(|broken| panic!("{broken}"));
+    assert_eq!(scenario.run().as_ref(), Ok(&report), "two runs differ");
+    report
+}
+
+/// Turns without a reason, and turns within a window, over all seeds.
+fn turns(settings: &PlannerSettings) -> (usize, usize) {
+    let mut sums = (0, 0);
+    for seed in 1..=SEEDS {
+        let (mut scenario, step) = ContractScenario::with_step(seed);
+        scenario.settings = settings.clone();
+        let report = scenario.run().unwrap();
+        let (without_reason, within) = report.reversals(&[step], 10 * SECOND);
+        sums = (sums.0 + without_reason, sums.1 + within);
+    }
+    sums
+}
+
+/// Aim: after a step in the time of items a throughput is met within ten seconds, with at most one slot too many, and slots are never
+/// recruited and released in turn.
+#[test]
+fn a_throughput_is_met_after_a_step_and_nothing_is_reversed() {
+    for seed in 1..=SEEDS {
+        let (scenario, step) = ContractScenario::with_step(seed);
+        let report = scenario.run().unwrap();
+        assert_eq!(
+            report.reversals(&[step], 10 * SECOND),
+            (0, 0),
+            "seed {seed}"
+        );
+        if scenario.spread == Spread::Exponential {
+            // Then few items say little of their mean.
+            continue;
+        }
+        let rate = scenario.contract.throughput.unwrap();
+        let met = report.met_after(step, 0.97 * rate, SECOND).unwrap();
+        assert!(met <= 10 * SECOND, "seed {seed}: met after {met:?}");
+        let needed = scenario.slots_needed(step) as usize;
+        let there = report.slots_at(scenario.end);
+        if scenario.phases[1].item > scenario.phases[0].item {
+            assert!(
+                there <= needed + 1,
+                "seed {seed}: {there} of {needed} slots"
+            );
+        }
+    }
+}
+
+/// A check that never fails proves nothing.
+#[test]
+fn planners_that_are_broken_on_purpose_reverse_their_decisions() {
+    let whole = PlannerSettings::default();
+    let without_doubt = PlannerSettings {
+        doubt: 0.0,
+        ..whole.clone()
+    };
+    assert!(turns(&without_doubt).0 > 0);
+    let without_window = PlannerSettings {
+        window: Duration::ZERO,
+        ..without_doubt
+    };
+    assert!(turns(&without_window).1 > 10);
+}
+
+/// Aim: slots are recruited only while slots are what limits. Method: items come in at half the rate that is asked for; a planner that
+/// doesn't look for that asks for all the slots that it may have.
+#[test]
+fn a_slow_source_is_no_reason_for_more_slots() {
+    let mut scenario = ContractScenario::new(3, throughput(100.0), Duration::from_millis(50));
+    scenario.phases[0].source = Some(50.0);
+    let report = play(&scenario);
+    assert!(report.slots_at(scenario.end) <= 6, "{:?}", report.decisions);
+    let is_source = |decision: &SlotDecision| {
+        matches!(decision, SlotDecision::Lacks(Lack::Rate(Limit::Source, ..)))
+    };
+    let told = report
+        .decisions
+        .iter()
+        .filter(|(_, decision)| is_source(decision));
+    assert_eq!(told.count(), 1, "{:?}", report.decisions);
+    scenario.settings.looks_for_limit = false;
+    let report = play(&scenario);
+    assert!(report.slots_at(scenario.end) > 12, "{:?}", report.decisions);
+}
+
+/// Aim: a serial function that does fewer items a second than are asked for is named, and no more slots are used than it can feed.
+#[test]
+fn a_serial_function_is_no_reason_for_more_slots() {
+    let mut scenario = ContractScenario::new(4, throughput(100.0), Duration::from_millis(50));
+    scenario.skeleton = Skeleton::Pipeline(vec![
+        Skeleton::Farm(Box::new(Skeleton::Seq(FunctionId(0)))),
+        Skeleton::Seq(FunctionId(1)),
+    ]);
+    scenario.serial = Duration::from_millis(20);
+    let report = play(&scenario);
+    let there = report.slots_at(scenario.end);
+    assert!(there <= 6, "{there} slots: {:?}", report.decisions);
+    let is_serial = |decision: &SlotDecision| {
+        let SlotDecision::Lacks(lack) = decision else {
+            return false;
+        };
+        matches!(lack, Lack::Serial(_) | Lack::Rate(Limit::Serial, ..))
+    };
+    assert!(
+        report
+            .decisions
+            .iter()
+            .any(|(_, decision)| is_serial(decision)),
+        "{:?}",
+        report.decisions
+    );
+}
+
+/// Aim: the loss of one of eight slots costs an eighth of the rate, and no more, until another one has come.
+#[test]
+fn a_lost_slot_costs_its_share_and_is_replaced() {
+    let mut scenario = ContractScenario::new(5, Contract::fixed(8), Duration::from_millis(40));
+    let loss = 20 * SECOND;
+    scenario.losses = vec![loss];
+    scenario.start = 2 * SECOND;
+    scenario.end = 30 * SECOND;
+    let report = play(&scenario);
+    let before = report.rate(loss - 5 * SECOND, loss);
+    let after = report.rate(loss + SECOND / 2, loss + 2 * SECOND);
+    assert!(
+        after >= before * 7.0 / 8.0 * 0.97,
+        "{before} before, {after} after"
+    );
+    let replaced = report.rate(loss + 5 * SECOND, loss + 10 * SECOND);
+    assert!(
+        replaced >= before * 0.97,
+        "{before} before, {replaced} when it was replaced"
+    );
+    assert_eq!(report.slots_at(loss + SECOND), 7);
+    assert_eq!(report.slots_at(loss + 5 * SECOND), 8);
+}
+
+/// Aim: a slot of half the speed does half as many items as each of the others.
+#[test]
+fn a_slot_of_half_the_speed_has_half_a_share() {
+    for latency in [1, 5] {
+        let mut scenario = ContractScenario::new(6, Contract::fixed(4), Duration::from_millis(20));
+        scenario.factors = vec![1, 2];
+        scenario.latency = Duration::from_millis(latency);
+        let report = play(&scenario);
+        let others = (report.items[0] + report.items[2] + report.items[3]) as f64 / 3.0;
+        let share = report.items[1] as f64 / others;
+        assert!(
+            (0.475..=0.525).contains(&share),
+            "{latency} ms: {share}, {:?}",
+            report.items
+        );
+    }
+}
+
+/// Aim: a deadline is kept with few slots, though items become slower half-way.
+#[test]
+fn a_deadline_is_kept() {
+    let mut contract = throughput(0.0);
+    contract.throughput = None;
+    contract.deadline = Some(exoskel_flow::contract::ItemsDeadline {
+        time: 60 * SECOND,
+        items: 6000,
+    });
+    let mut scenario = ContractScenario::new(7, contract, Duration::from_millis(30));
+    let mut slower = scenario.phases[0];
+    (slower.at, slower.item) = (30 * SECOND, Duration::from_millis(90));
+    scenario.phases.push(slower);
+    let report = play(&scenario);
+    assert!(
+        report.outcomes.len() >= 6000,
+        "{} items",
+        report.outcomes.len()
+    );
+    let most = report.slots.iter().map(|(_, slots)| *slots).max().unwrap();
+    assert!(most <= 12, "{most} slots");
+}

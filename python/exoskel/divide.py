@@ -1,0 +1,123 @@
+"""Divide and conquer at a slot: depth first, until others may want a part of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+# Type checkers take any name TYPE_CHECKING as true; `typing` itself would be a tenth of a slot's memory.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["work_on"]
+
+# A problem that has been divided: the solutions of its parts as far as they are known, the parts that are not begun (the next one last),
+# and their places among the solutions.
+Level = tuple[list["Any"], list["Any"], list[int]]
+
+
+def work_on(
+    functions: tuple[Callable[..., Any], ...],
+    problem: Any,
+    state: Any,
+    solutions: list[Any] | None,
+    seconds: float,
+) -> tuple[list[Any] | None, Any]:
+    """Solve a problem, or give up what is not begun of it after a while.
+
+    Parameters
+    ----------
+    functions : tuple of callable
+        ``is_base``, ``base``, ``divide`` and ``conquer``.
+    problem : object
+        The problem, if it is not begun.
+    state : object
+        What was returned with parts of a problem.
+    solutions : list or None
+        Those of the parts, in their order.
+    seconds : float
+        How long the while is.
+
+    Returns
+    -------
+    parts : list or None
+        What is given up: the largest problems first. None if the problem is solved.
+    solution : object
+        The solution, or the state of what is given up.
+    """
+    if solutions is not None:
+        return None, _resumed(functions[3], state, solutions)
+    is_base, base, divide, conquer = functions
+    levels: list[Level] = []
+    end = time.monotonic() + seconds
+    while True:
+        if is_base(problem):
+            solution = base(problem)
+        else:
+            parts = _parts_of(divide(problem), divide)
+            places = list(range(len(parts)))
+            parts.reverse()
+            places.reverse()
+            levels.append(([None] * len(parts), parts, places))
+            solution = None
+            if parts:
+                problem = parts.pop()
+                if time.monotonic() >= end:
+                    parts.append(problem)
+                    return _given_up(levels)
+                continue
+            levels.pop()
+            solution = conquer([])
+        # Up as far as all parts of a problem are solved.
+        while levels:
+            known, parts, places = levels[-1]
+            known[places.pop()] = solution
+            if parts:
+                break
+            levels.pop()
+            solution = conquer(known)
+        else:
+            return None, solution
+        if time.monotonic() >= end:
+            return _given_up(levels)
+        problem = levels[-1][1].pop()
+
+
+def _parts_of(divided: Any, divide: Callable[..., Any]) -> list[Any]:
+    """Return the parts of a problem, as a list of our own."""
+    if isinstance(divided, (list, tuple)):
+        return list(divided)
+    from .sequential import iterated
+
+    return list(iterated(divided, divide))
+
+
+def _given_up(levels: list[Level]) -> tuple[list[Any], Any]:
+    """Return all parts that are not begun, and what is known besides: for each level, solutions and the places of its parts."""
+    given: list[Any] = []
+    state: list[Any] = []
+    for known, parts, places in levels:
+        # The part that is begun is the level below, whose place comes last.
+        given.extend(reversed(parts))
+        state.append([known, list(reversed(places)), len(parts)])
+    return given, state
+
+
+def _resumed(conquer: Callable[..., Any], state: Any, solutions: list[Any]) -> Any:
+    """Return the solution of a problem, from those of the parts that were given up."""
+    given = iter(solutions)
+    levels: list[tuple[list[Any], int | None]] = []
+    for known, places, count in state:
+        known = list(known)
+        # One place more than parts: that of the level below.
+        hole = places[0] if len(places) > count else None
+        for place in places[len(places) - count :]:
+            known[place] = next(given)
+        levels.append((known, hole))
+    solution = None
+    for known, hole in reversed(levels):
+        if hole is not None:
+            known[hole] = solution
+        solution = conquer(known)
+    return solution

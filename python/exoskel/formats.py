@@ -1,0 +1,444 @@
+"""Files that are sources and sinks of runs: JSON lines, lines of text, records of fixed size, the files of a folder."""
+
+import fnmatch
+import itertools
+import json
+import os
+import stat
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from .errors import JournalError
+from .outcome import add_item_note
+from .sinks import AppendedFile, sync_folder
+from .sources import file_text, folder_text, skip
+
+__all__ = ["File", "Files", "JsonLines", "Lines", "Records", "check_apart"]
+
+# What is written under another name first.
+_PART = ".exoskel-part"
+
+
+class _LineFile(ABC):
+    """What files of lines have in common."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = os.fspath(path)
+        self._file = AppendedFile(self._path)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._path!r})"
+
+    def source_text(self) -> str:
+        """Say which file it is, with a digest."""
+        if self._path == "-":
+            return f"{type(self).__name__} of standard input"
+        return f"{type(self).__name__} of {file_text(self._path)}"
+
+    def items(self, start: int) -> Iterator[Any]:
+        """Iterate over the items from the one with index ``start``."""
+        lines = self._lines()
+        skip(lines, start)
+        return (self._read(number, line) for number, line in lines)
+
+    def count(self) -> int | None:
+        """Say that nobody has counted the lines."""
+        return None
+
+    def sink_text(self) -> str:
+        """Say which file it is."""
+        return f"{type(self).__name__} in {self._file.text}"
+
+    def is_in(self, path: str) -> bool:
+        """Say whether a path leads to this file."""
+        return self._file.is_in(path)
+
+    def rewind(self, position: bytes | None) -> bytes:
+        """Open the file, and cut it back; see `Sink.rewind`."""
+        return self._file.rewind(position)
+
+    def write(self, index: int, result: Any) -> None:
+        """Append a line; see `Sink.write`."""
+        try:
+            line = self._line(result)
+        except Exception as error:
+            add_item_note(error, index, f"item: its result can't be written to {self._path}")
+            raise
+        self._file.write(line)
+
+    def commit(self) -> bytes:
+        """Make all lines durable; see `Sink.commit`."""
+        return self._file.commit()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
+        if self._path == "-":
+            yield from self._numbered(sys.stdin.buffer)
+            return
+        with open(self._path, "rb") as file:
+            yield from self._numbered(file)
+
+    def _numbered(self, file: Any) -> Iterator[tuple[int, bytes]]:
+        for number, line in enumerate(file, 1):
+            if line.strip() or not self._leaves_out_empty:
+                yield number, line
+
+    _leaves_out_empty = False
+
+    @abstractmethod
+    def _read(self, number: int, line: bytes) -> Any:
+        """Return the item of a line."""
+
+    @abstractmethod
+    def _line(self, result: Any) -> bytes:
+        """Return the line of a result."""
+
+
+# What JSON has instead of values of other types.
+_INSTEAD = {
+    "ndarray": "array.tolist()",
+    "DataFrame": 'frame.to_dict("records")',
+    "set": "sorted(values)",
+    "datetime": "moment.isoformat()",
+    "date": "day.isoformat()",
+    "PosixPath": "str(path)",
+    "bytes": "data.hex()",
+}
+
+
+class JsonLines(_LineFile):
+    """A file with a JSON value in each line, as a source or as a sink.
+
+    Parameters
+    ----------
+    path : path
+        The file; ``"-"`` for standard input or output. As a sink it is appended to.
+    """
+
+    _leaves_out_empty = True
+    _encode = staticmethod(json.JSONEncoder(ensure_ascii=False).encode)
+
+    def _read(self, number: int, line: bytes) -> Any:
+        try:
+            return json.loads(line)
+        except ValueError as error:
+            raise ValueError(
+                f"line {number} of {self._path}: {error}, expected a JSON value"
+            ) from error
+
+    def _line(self, result: Any) -> bytes:
+        if type(result) is int:
+            return b"%d\n" % result
+        try:
+            return self._encode(result).encode() + b"\n"
+        except TypeError as error:
+            # Its text is "Object of type set is not JSON serializable", or about keys.
+            _, _, rest = str(error).partition("Object of type ")
+            name = rest.partition(" ")[0]
+            got = f"an instance of {name}" if name else f"a dict that JSON has not ({error})"
+            instead = _INSTEAD.get(name, "the data that you need from it")
+            raise TypeError(
+                f"got {got}, expected numbers, texts, lists, or dicts whose keys are texts: return {instead}"
+            ) from None
+
+
+class Lines(_LineFile):
+    """A text file in UTF-8, an item a line, as a source or as a sink.
+
+    Parameters
+    ----------
+    path : path
+        The file; ``"-"`` for standard input or output. As a sink it is appended to.
+    """
+
+    def _read(self, number: int, line: bytes) -> str:
+        try:
+            return line.decode().rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"line {number} of {self._path}: {error}, expected UTF-8") from error
+
+    def _line(self, result: Any) -> bytes:
+        if not isinstance(result, str):
+            raise TypeError(f"got {type(result).__qualname__} as a line, expected text")
+        if "\n" in result:
+            raise ValueError("got text of several lines, expected one")
+        return result.encode() + b"\n"
+
+
+class Records:
+    """A file of records of a fixed size, as a source or as a sink; each is a NumPy array.
+
+    A source maps the file into memory. A sink appends to it.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    dtype : dtype
+        What NumPy takes as the type of the elements.
+    shape : int or tuple of int
+        The shape of each record.
+
+    Raises
+    ------
+    ImportError
+        If there is no NumPy.
+    TypeError, ValueError
+        If the type or the shape makes no sense.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], dtype: Any, shape: int | tuple[int, ...] = ()
+    ) -> None:
+        import numpy
+
+        self._path = os.fspath(path)
+        self._dtype = numpy.dtype(dtype)
+        self._shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        if self._dtype.hasobject:
+            raise TypeError(f"got dtype {dtype!r}, expected one without Python objects")
+        elements = 1
+        for length in self._shape:
+            if length < 1:
+                raise ValueError(f"got shape {shape!r}, expected lengths of at least 1")
+            elements *= length
+        self._bytes = elements * self._dtype.itemsize
+        if self._bytes == 0:
+            raise ValueError(f"got dtype {dtype!r}, expected elements of at least 1 byte")
+        self._file = AppendedFile(self._path)
+
+    def __repr__(self) -> str:
+        return f"Records({self._path!r}, {self._dtype.str!r}, {self._shape!r})"
+
+    def source_text(self) -> str:
+        """Say which file it is and what its records are, with a digest."""
+        return f"records {self._dtype.str} {self._shape} of {file_text(self._path)}"
+
+    def items(self, start: int) -> Iterator[Any]:
+        """Iterate over the records from the one with index ``start``. They can't be written to."""
+        import numpy
+
+        count = self.count()
+        if start > count:
+            raise JournalError(
+                f"the source gives {count} items, expected at least the {start} that are done: it has changed since the journal was begun"
+            )
+        if count == 0:
+            return iter(())
+        mapped = numpy.memmap(self._path, self._dtype, "r", 0, (count, *self._shape))
+        array = mapped.view(numpy.ndarray)
+        return (array[index] for index in range(start, count))
+
+    def count(self) -> int:
+        """Say how many records there are.
+
+        Raises
+        ------
+        ValueError
+            If the file ends within one.
+        """
+        size = os.stat(self._path).st_size
+        if size % self._bytes:
+            raise ValueError(
+                f"got {self._path} with {size} bytes, expected whole records of {self._bytes} bytes ({self._dtype.str}, {self._shape})"
+            )
+        return int(size // self._bytes)
+
+    def sink_text(self) -> str:
+        """Say which file it is and what its records are."""
+        return f"records {self._dtype.str} {self._shape} in {self._file.text}"
+
+    def is_in(self, path: str) -> bool:
+        """Say whether a path leads to this file."""
+        return self._file.is_in(path)
+
+    def rewind(self, position: bytes | None) -> bytes:
+        """Open the file, and cut it back; see `Sink.rewind`."""
+        return self._file.rewind(position)
+
+    def write(self, index: int, result: Any) -> None:
+        """Append a record; see `Sink.write`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If it isn't an array of this type and shape.
+        """
+        import numpy
+
+        array = numpy.asarray(result)
+        if array.dtype != self._dtype or array.shape != self._shape:
+            error: Exception = ValueError(
+                f"got a result of {array.dtype.str} {array.shape}, expected {self._dtype.str} {self._shape}"
+            )
+            add_item_note(error, index)
+            raise error
+        self._file.write(array.tobytes())
+
+    def commit(self) -> bytes:
+        """Make all records durable; see `Sink.commit`."""
+        return self._file.commit()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class File(NamedTuple):
+    """A file as an item or as a result."""
+
+    name: str
+    """Its path in its folder."""
+    contents: bytes
+    """What is in it."""
+
+
+def check_apart(source: object, sink: object) -> None:
+    """Refuse a file that is read and appended to at the same time: such a run would read what it has written, without an end.
+
+    Raises
+    ------
+    ValueError
+        If both are the same file.
+    """
+    places = [one._path for one in (source, sink) if isinstance(one, _LineFile | Records)]
+    if len(places) < 2 or "-" in places:
+        return
+    try:
+        is_same = os.path.samefile(*places)
+    except OSError:
+        # One isn't there yet.
+        return
+    if is_same:
+        raise ValueError(
+            f"got {places[0]} as the source and the sink, expected two files: a run would read what it has written"
+        )
+
+
+class Files:
+    """The files of a folder, as a source or as a sink.
+
+    As a source, each item is a `File`: a name and its contents, in the order of the names. As a sink, each result becomes a file of
+    its own, which is there whole or not at all. A result is a `File` or another pair of name and contents; or it is contents alone, and
+    ``name`` makes the file's name.
+
+    Parameters
+    ----------
+    folder : path
+        The folder. A sink makes it.
+    pattern : str
+        Which files a source takes, as `fnmatch` has it. Files in folders below don't count, nor those whose names begin with a dot.
+    name : callable
+        Takes the index of an item and returns a name.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        pattern: str = "*",
+        name: Callable[[int], str] = "{:08}".format,
+    ) -> None:
+        self._folder = os.fspath(folder)
+        self._pattern = pattern
+        self._name = name
+        # What has its name yet to come, by the name that it has now.
+        self._written: dict[str, str] = {}
+        self._next = 0
+
+    def __repr__(self) -> str:
+        return f"Files({self._folder!r})"
+
+    def source_text(self) -> str:
+        """Say which files there are."""
+        return folder_text(self._folder, self._names())
+
+    def items(self, start: int) -> Iterator[File]:
+        """Iterate over the files from the one with index ``start``."""
+        for name in itertools.islice(self._names(), start, None):
+            with open(os.path.join(self._folder, name), "rb") as file:
+                yield File(name, file.read())
+
+    def count(self) -> int:
+        """Say how many files there are."""
+        return len(self._names())
+
+    def sink_text(self) -> str:
+        """Say which folder it is."""
+        return f"files in {os.path.realpath(self._folder)}"
+
+    def rewind(self, position: bytes | None) -> bytes:
+        """Make the folder, and remove what was not finished; see `Sink.rewind`.
+
+        A file that was finished after the position stays until the same result comes again and takes its place.
+        """
+        os.makedirs(self._folder, exist_ok=True)
+        self._written.clear()
+        for name in os.listdir(self._folder):
+            if name.endswith(_PART):
+                os.unlink(os.path.join(self._folder, name))
+        return position or b"0"
+
+    def write(self, index: int, result: Any) -> None:
+        """Write a file under another name; see `Sink.write`."""
+        name, contents = self._named(index, result)
+        path = os.path.join(self._folder, name)
+        part = f"{path}{_PART}"
+        with open(part, "wb") as file:
+            file.write(contents)
+        self._written[part] = path
+        self._next = index + 1
+
+    def commit(self) -> bytes:
+        """Give all files their names; see `Sink.commit`."""
+        for part, path in self._written.items():
+            descriptor = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.rename(part, path)
+        if self._written:
+            sync_folder(self._folder)
+        self._written.clear()
+        return str(self._next).encode()
+
+    def _names(self) -> list[str]:
+        return sorted(
+            entry.name
+            for entry in os.scandir(self._folder)
+            if not entry.name.startswith(".")
+            and stat.S_ISREG(entry.stat().st_mode)
+            and fnmatch.fnmatch(entry.name, self._pattern)
+        )
+
+    def _named(self, index: int, result: Any) -> tuple[str, bytes]:
+        if isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], str):
+            name, contents = result
+        else:
+            name, contents = self._name(index), result
+        if isinstance(contents, str):
+            contents = contents.encode()
+        if not isinstance(contents, (bytes, bytearray, memoryview)):
+            error: Exception = TypeError(
+                f"got {type(contents).__qualname__} as the contents of a file, expected bytes or text"
+            )
+            add_item_note(error, index)
+            raise error
+        if (
+            not name
+            or os.path.basename(name) != name
+            or name in (".", "..")
+            or "\0" in name
+            or name.endswith(_PART)
+        ):
+            error = ValueError(
+                f"got {name!r:.60} as the name of a file, expected one without folders and not with {_PART} at its end"
+            )
+            add_item_note(error, index)
+            raise error
+        return name, bytes(contents)

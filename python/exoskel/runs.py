@@ -1,0 +1,426 @@
+"""Runs: a program over a source into a sink, with a journal if they are to survive the end of this process."""
+
+import contextlib
+import dataclasses
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Unpack
+
+from . import _core
+from .contracts import Contract, ParDegree
+from .errors import JournalError
+from .history import History
+from .options import ManagerOptions
+from .sequential import run_sequential
+from .sinks import Sink, sink_text
+from .skeletons import Skeleton, skeleton_of
+from .sources import Source, source_of
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["RunSummary", "run", "run_here", "run_reduction", "run_to_sink"]
+
+# What `MapStream` says of an outcome in the place of a result, as `crates/py/src/run.rs` has it.
+_SKIPPED = 2
+_PAUSE = 3
+# Without a journal, who reads a sink sees results this soon.
+_COMMIT_SECONDS = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSummary:
+    """What a run came to."""
+
+    results: int
+    """Results that are in the sink, with those of earlier runs that had the same journal."""
+    skipped: int
+    """Items that have no result, because they ended in an exception."""
+    earlier: int
+    """How many of these items earlier runs had done."""
+    history: History = dataclasses.field(default_factory=History, compare=False, repr=False)
+    """What `run` has decided to keep its contract; that of a `Manager` is its own."""
+
+    def __str__(self) -> str:
+        """Say it in a line."""
+        parts = [f"{self.results} result{'s' if self.results != 1 else ''}"]
+        if self.skipped:
+            parts.append(f"{self.skipped} item{'s' if self.skipped != 1 else ''} skipped")
+        if self.earlier:
+            parts.append(f"{self.earlier} done by earlier runs")
+        return ", ".join(parts)
+
+
+def run(
+    program: Skeleton[Any, Any] | Callable[[Any], Any],
+    source: Source | Iterable[Any] | Any,
+    sink: Sink | None = None,
+    contract: Contract | None = None,
+    *,
+    journal: str | os.PathLike[str] | None = None,
+    errors: Literal["raise", "skip"] = "raise",
+    progress: bool | None = None,
+    **options: Unpack[ManagerOptions],
+) -> Any:
+    """Run a program over a source, with a manager of its own.
+
+    Parameters
+    ----------
+    program : Skeleton or callable
+        What happens to each item.
+    source : Source, iterable or asynchronous iterable
+        Where the items come from.
+    sink : Sink, optional
+        Where the results go.
+    contract : Contract, optional
+        How many slots to use, such as ``ParDegree(4)``; as many as this process may use cores, if not given.
+    journal : path, optional
+        See `Manager.run`.
+    errors : {"raise", "skip"}
+        See `Manager.run`.
+    progress : bool, optional
+        See `Manager.run`.
+    **options
+        The options of the `Manager`.
+
+    Returns
+    -------
+    list, object or RunSummary
+        Without a sink, the results in the order of the items; of a program that reduces, its result. With a sink, what the run came
+        to.
+
+    Raises
+    ------
+    TypeError
+        For a journal without a sink.
+    Exception
+        What `Manager` and `Manager.run` raise.
+    """
+    from .manager import Manager
+
+    if sink is None and journal is not None:
+        raise TypeError(
+            'got a journal without a sink, expected both: a journal says how far a sink has come, such as exoskel.JsonLines("out.jsonl")'
+        )
+    if contract is None:
+        contract = ParDegree(len(os.sched_getaffinity(0)))
+    results = _Results()
+    reduces = skeleton_of(program).reduces
+    with Manager(program, contract, **options) as manager:
+        summary = manager.run(
+            source,
+            results if sink is None else sink,
+            journal=journal,
+            errors=errors,
+            progress=progress,
+        )
+    if sink is not None:
+        return dataclasses.replace(summary, history=manager.history)
+    return results.results[0] if reduces else results.results
+
+
+class _Results:
+    """A sink in memory."""
+
+    def __init__(self) -> None:
+        self.results: list[Any] = []
+
+    def rewind(self, position: bytes | None) -> bytes:
+        return b""
+
+    def write(self, index: int, result: Any) -> None:
+        self.results.append(result)
+
+    def commit(self) -> bytes:
+        return b""
+
+
+class Closable(Protocol):  # what only a type needs
+    """An iterator that can be ended early."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+    def __next__(self) -> Any: ...
+    def close(self) -> None: ...
+
+
+# How a stream over items is opened: of items, in which form outcomes come, and for which run.
+_Open = Callable[[Iterable[Any], dict[str, bool], "_core.Run | None"], "Closable"]
+
+
+def run_to_sink(
+    source: Any,
+    sink: Any,
+    journal: str | os.PathLike[str] | None,
+    errors: str,
+    progress: bool | None,
+    opened: _Open,
+    described: Callable[[], str],
+    gives_many: bool = False,
+) -> RunSummary:
+    """Run a program over a source into a sink; see `Manager.run`.
+
+    Parameters
+    ----------
+    source, sink, journal, errors, progress
+        As `Manager.run` takes them.
+    opened : callable
+        Opens a stream.
+    described : callable
+        Says what the program is.
+    gives_many : bool
+        Whether an item can have any number of results, so that nobody knows how many results will come.
+
+    Returns
+    -------
+    RunSummary
+        What the run came to.
+    """
+    if errors not in ("raise", "skip"):
+        raise ValueError(f'got errors={errors!r}, expected "raise" or "skip"')
+    _check_sink(sink)
+    source = source_of(source)
+    try:
+        _check_apart(source, sink)
+        if journal is None:
+            return _run_plainly(source, sink, errors, progress, opened, gives_many)
+        with contextlib.closing(_run_of(journal, source, sink, errors, described)) as run:
+            return _run_with_journal(source, sink, errors, progress, opened, run)
+    finally:
+        _close_sink(sink)
+
+
+def _check_sink(sink: Any) -> None:
+    if not isinstance(sink, Sink):
+        raise TypeError(
+            f'got {sink!r:.60} as the sink, expected one such as exoskel.JsonLines("out.jsonl"), with rewind, write and commit'
+        )
+
+
+def _close_sink(sink: Any) -> None:
+    close = getattr(sink, "close", None)
+    if close is not None:
+        close()
+
+
+def _check_apart(source: Source, sink: Sink) -> None:
+    from .formats import check_apart
+
+    check_apart(source, sink)
+
+
+def run_here(
+    program: Skeleton[Any, Any], source: Any, sink: Sink, errors: Literal["raise", "skip"]
+) -> RunSummary:
+    """Run a program over a source into a sink in this process, one item after the other.
+
+    Parameters
+    ----------
+    program : Skeleton
+        The program.
+    source, sink, errors
+        As `Manager.run` takes them.
+
+    Returns
+    -------
+    RunSummary
+        What the run came to.
+    """
+
+    def opened(
+        items: Iterable[Any], form: dict[str, bool], run: "_core.Run | None"
+    ) -> Generator[Any, None, None]:
+        index = 0
+        for number, item in enumerate(items):
+            results = run_sequential(program, [item], first=number)
+            while True:
+                try:
+                    result = next(results)
+                except StopIteration:
+                    break
+                except Exception as error:
+                    if not form["return_errors"]:
+                        raise
+                    result = error
+                yield index, result
+                index += 1
+
+    if program.reduces:
+        return run_reduction(source, sink, errors, program.run_sequential)
+    return run_to_sink(source, sink, None, errors, False, opened, lambda: "")
+
+
+def run_reduction(
+    source: Any, sink: Any, errors: str, reduced: Callable[[Iterable[Any]], Iterator[Any]]
+) -> RunSummary:
+    """Run a program that reduces over a source, and put its result into a sink.
+
+    Parameters
+    ----------
+    source, sink, errors
+        As `Manager.run` takes them.
+    reduced : callable
+        Gives an iterator over the one result for items.
+
+    Returns
+    -------
+    RunSummary
+        What the run came to.
+    """
+    if errors != "raise":
+        raise ValueError(
+            f'got errors={errors!r} for a program that reduces, expected "raise": all items have one result together'
+        )
+    _check_sink(sink)
+    try:
+        sink.rewind(None)
+        with contextlib.ExitStack() as stack:
+            items = source
+            if isinstance(source, Source) or not isinstance(source, Iterable):
+                items = stack.enter_context(_items_of(source_of(source), 0))
+            (result,) = reduced(items)
+        sink.write(0, result)
+        sink.commit()
+    finally:
+        _close_sink(sink)
+    return RunSummary(1, 0, 0)
+
+
+def _run_plainly(
+    source: Source,
+    sink: Sink,
+    errors: str,
+    progress: bool | None,
+    opened: _Open,
+    gives_many: bool,
+) -> RunSummary:
+    sink.rewind(None)
+    skipped = results = 0
+    committed = time.monotonic()
+    form = {"as_completed": False, "indices": True, "return_errors": errors == "skip"}
+    with _items_of(source, 0) as items, contextlib.closing(opened(items, form, None)) as stream:
+        try:
+            total = None if gives_many else source.count()
+            for index, result in _tracked(stream, total, progress, 0):
+                if errors == "skip" and isinstance(result, Exception):
+                    skipped += 1
+                    _tell_skipped(result)
+                    continue
+                sink.write(index, result)
+                results += 1
+                now = time.monotonic()
+                if now - committed >= _COMMIT_SECONDS:
+                    sink.commit()
+                    committed = now
+        finally:
+            # The results before an exception are good. The sink's own exception comes first.
+            sink.commit()
+    return RunSummary(results, skipped, 0)
+
+
+def _run_of(
+    journal: str | os.PathLike[str],
+    source: Source,
+    sink: Sink,
+    errors: str,
+    described: Callable[[], str],
+) -> "_core.Run":
+    """Open a journal. What can't work is said here, before any work begins."""
+    texts = (described(), source.source_text(), sink_text(sink))
+    path = os.fspath(journal)
+    is_in = getattr(sink, "is_in", None)
+    if is_in is not None and is_in(path):
+        raise JournalError(
+            f"the journal {path} is the file to which results go; give the journal a file of its own"
+        )
+
+    def position() -> bytes:
+        found = sink.rewind(None)
+        # A sink that can't be cut back says so now.
+        sink.rewind(found)
+        return found
+
+    # A run that has the journal at this moment has the sink, too: nothing is done to that before.
+    return _core.Run(path, texts, position, errors == "skip")
+
+
+def _run_with_journal(
+    source: Source, sink: Sink, errors: str, progress: bool | None, opened: _Open, run: "_core.Run"
+) -> RunSummary:
+    earlier = run.next + len(run.early)
+    if not run.is_finished:
+        sink.rewind(run.position)
+        run.start(sink.write, sink.commit)
+        form = {"as_completed": True, "indices": True, "return_errors": errors == "skip"}
+        start, early = run.next, frozenset(run.early)
+        with _items_of(source, start) as items:
+            stream = opened(_without(items, start, early), form, run)
+            with contextlib.closing(stream):
+                deque(_tracked(_outcomes(stream, run), source.count(), progress, earlier), maxlen=0)
+        run.finish()
+    return RunSummary(run.next - run.skipped, run.skipped, earlier)
+
+
+def _outcomes(stream: Iterator[Any], run: "_core.Run") -> Iterator[int]:
+    """Hand the outcomes of a stream to a run, and commit them in groups. Yields for each item."""
+    take, commit = run.take, run.commit
+    try:
+        for item, kind, outcome in stream:
+            if kind == _SKIPPED:
+                _tell_skipped(outcome)
+            if take(item, kind, outcome):
+                commit()
+            if kind != _PAUSE:
+                yield item
+    except BaseException:
+        # What is done stays done. A run whose sink or journal has failed is closed, and holds nothing that may be committed.
+        if not run.is_closed:
+            commit()
+        raise
+
+
+@contextlib.contextmanager
+def _items_of(source: Source, start: int) -> Iterator[Iterator[Any]]:
+    """Open a source, and close it at the end."""
+    items = source.items(start)
+    try:
+        yield items
+    finally:
+        close = getattr(items, "close", None)
+        if close is not None:
+            close()
+
+
+def _without(items: Iterator[Any], start: int, early: frozenset[int]) -> Iterator[Any]:
+    """Leave out the items that have their results."""
+    last = max(early, default=start - 1)
+    for index in range(start, last + 1):
+        try:
+            item = next(items)
+        except StopIteration:
+            return
+        if index not in early:
+            yield item
+    yield from items
+
+
+def _tracked(
+    items: Iterator[Any], total: int | None, progress: bool | None, done: int
+) -> Iterator[Any]:
+    if progress is False:
+        return items
+    from .progress import track_if
+
+    total = None if total is None else max(0, total - done)
+    what = "items that were left" if done else "items"
+    return iter(track_if(progress, items, total, what))
+
+
+def _tell_skipped(error: Exception) -> None:
+    """Say of an item that it has no result, and why."""
+    notes = "; ".join(str(note) for note in getattr(error, "__notes__", ()))
+    logging.getLogger("exoskel").warning(
+        "skipped %s: %s: %s", notes or "an item", type(error).__name__, error
+    )

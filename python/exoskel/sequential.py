@@ -1,0 +1,342 @@
+"""What a program means, without any manager: one item after the other, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from .instances import close_instances
+from .outcome import add_item_note
+from .short_text import describe_subject, name_of, short_text
+from .skeletons import Skeleton, Structure, flatten
+
+__all__ = ["iterated", "results_of", "run_sequential", "single", "split_reduction"]
+
+# How often `check=True` tries out an operation.
+CHECKS_MAX = 100
+# How often the parts of an item are divided again. What is never small enough would take all memory of the machine.
+DIVISIONS_DEEP_MAX = 1_000_000
+
+
+def run_sequential(
+    program: Skeleton[Any, Any], items: Iterable[Any], check: bool = False, first: int = 0
+) -> Iterator[Any]:
+    """Run a program over items in this process.
+
+    Parameters
+    ----------
+    program : Skeleton
+        The program.
+    items : iterable
+        The items.
+    check : bool
+        Try out on some results that the operation of a `Reduce` is associative.
+    first : int
+        The index of the first one.
+
+    Yields
+    ------
+    object
+        The results, in the order of the items.
+
+    Raises
+    ------
+    Exception
+        What a function raises. A note of it names the item.
+    TypeError
+        For a reduction without items and without an initial value.
+    ValueError
+        With ``check``, for an operation that isn't associative.
+    """
+    structure, functions = flatten(program)
+    structure, reduction = split_reduction(structure)
+    try:
+        numbered = enumerate(items, first)
+        if gives_many(structure):
+            values = _all_noted(results_of(structure, functions), numbered)
+        else:
+            values = _noted(single(structure, functions), numbered)
+        if reduction is None:
+            yield from values
+        else:
+            yield _reduced(reduction, functions, values, check)
+    finally:
+        close_instances(functions)
+
+
+def split_reduction(structure: Structure) -> tuple[Structure, Structure | None]:
+    """Return the structure of a program without its last stage, and that one, if it is a reduction.
+
+    Parameters
+    ----------
+    structure : tuple
+        What `flatten` returned.
+
+    Returns
+    -------
+    structure : tuple
+        What gives the results; an empty pipeline if there is nothing before the reduction.
+    reduction : tuple or None
+        The structure of the reduction.
+    """
+    if structure[0] == "reduce":
+        return ("pipeline", ()), structure
+    if structure[0] == "pipeline" and structure[1]:
+        *stages, last = structure[1]
+        rest, reduction = split_reduction(last)
+        if reduction is not None:
+            return ("pipeline", (*stages, rest)), reduction
+    return structure, None
+
+
+def _noted(call: Callable[[Any], Any], numbered: Iterable[tuple[int, Any]]) -> Iterator[Any]:
+    """Iterate over the results of all items, one of each; exceptions name the item."""
+    for index, item in numbered:
+        try:
+            result = call(item)
+        except Exception as error:
+            add_item_note(error, index, describe_subject("item", item, None))
+            raise
+        yield result
+
+
+def _all_noted(
+    results: Callable[[Any], Iterator[Any]], numbered: Iterable[tuple[int, Any]]
+) -> Iterator[Any]:
+    """Iterate over all results of all items; exceptions name the item."""
+    for index, item in numbered:
+        given = results(item)
+        while True:
+            try:
+                result = next(given)
+            except StopIteration:
+                break
+            except Exception as error:
+                add_item_note(error, index, describe_subject("item", item, None))
+                raise
+            yield result
+
+
+def _reduced(reduction: Structure, functions: list[Any], values: Iterator[Any], check: bool) -> Any:
+    from .folds import fold, spot_checked, with_initial
+
+    _, operation, has_initial, initial = reduction
+    if check:
+        values = spot_checked(functions[operation], values, CHECKS_MAX)
+    folded = fold(functions[operation], values)
+    return with_initial(
+        functions[operation], has_initial, functions[initial] if has_initial else None, folded
+    )
+
+
+def results_of(
+    structure: Structure, functions: list[Callable[[Any], Any]]
+) -> Callable[[Any], Iterator[Any]]:
+    """Return what iterates over the results of an item.
+
+    Parameters
+    ----------
+    structure : tuple
+        A structure without a reduction.
+    functions : list of callable
+        Its functions.
+
+    Returns
+    -------
+    callable
+        It takes an item and returns an iterator. Functions are called as the results are asked for.
+    """
+    kind = structure[0]
+    if kind == "farm":
+        return results_of(structure[1], functions)
+    if kind == "flat_map":
+        return _iterated(functions[structure[1]])
+    if kind == "pipeline" and gives_many(structure):
+        return _chained([results_of(stage, functions) for stage in structure[1]])
+    call = single(structure, functions)
+
+    def one_result(item: Any) -> Iterator[Any]:
+        yield call(item)
+
+    return one_result
+
+
+def gives_many(structure: Structure) -> bool:
+    """Say whether an item can have any number of results; see `Skeleton.gives_many`.
+
+    Parameters
+    ----------
+    structure : tuple
+        A structure.
+
+    Returns
+    -------
+    bool
+        Whether it can.
+    """
+    kind = structure[0]
+    if kind == "farm":
+        return gives_many(structure[1])
+    if kind == "pipeline":
+        return any(map(gives_many, structure[1]))
+    return bool(kind == "flat_map")
+
+
+def single(structure: Structure, functions: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    """Return a function that does what a structure says for an item, which has one result.
+
+    Parameters
+    ----------
+    structure : tuple
+        A structure that gives one result for an item.
+    functions : list of callable
+        Its functions.
+
+    Returns
+    -------
+    callable
+        The function.
+    """
+    kind = structure[0]
+    if kind == "seq":
+        return functions[structure[1]]
+    if kind == "farm":
+        return single(structure[1], functions)
+    if kind == "pipeline":
+        return _composed([single(stage, functions) for stage in structure[1]])
+    if kind == "map":
+        _, split, worker, join = structure
+        return _mapped(
+            None if split is None else functions[split],
+            results_of(worker, functions),
+            None if join is None else functions[join],
+        )
+    if kind == "iterate":
+        _, body, until, at_most = structure
+        return _repeated(single(body, functions), functions[until], at_most)
+    if kind == "divide":
+        return _divided(*(functions[index] for index in structure[1:]))
+    raise TypeError(f"got {kind!r} in a program, where one result is expected")
+
+
+def iterated(value: Any, function: Callable[[Any], Any] | None) -> Iterator[Any]:
+    """Iterate over what a function has returned.
+
+    Parameters
+    ----------
+    value : object
+        What it returned.
+    function : callable or None
+        The function; None if it is the item itself.
+
+    Returns
+    -------
+    iterator
+        The iterator.
+
+    Raises
+    ------
+    TypeError
+        If it is no iterable.
+    """
+    try:
+        return iter(value)
+    except TypeError:
+        whose = (
+            "as the item of a Map without a split"
+            if function is None
+            else f"from {name_of(function)}"
+        )
+        raise TypeError(f"got {short_text(value)} {whose}, expected an iterable") from None
+
+
+def _iterated(function: Callable[[Any], Any]) -> Callable[[Any], Iterator[Any]]:
+    return lambda item: iterated(function(item), function)
+
+
+def _chained(
+    stages: list[Callable[[Any], Iterator[Any]]],
+) -> Callable[[Any], Iterator[Any]]:
+    def results(item: Any) -> Iterator[Any]:
+        # The last stage gives the results; the others are on their way. Each item goes through all stages before the next one does.
+        open_stages = [stages[0](item)]
+        while open_stages:
+            for value in open_stages[-1]:
+                if len(open_stages) == len(stages):
+                    yield value
+                else:
+                    open_stages.append(stages[len(open_stages)](value))
+                    break
+            else:
+                open_stages.pop()
+
+    return results
+
+
+def _composed(functions: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    if len(functions) == 1:
+        return functions[0]
+
+    def composed(value: Any) -> Any:
+        for function in functions:
+            value = function(value)
+        return value
+
+    return composed
+
+
+def _mapped(
+    split: Callable[[Any], Any] | None,
+    worker: Callable[[Any], Iterator[Any]],
+    join: Callable[[list[Any]], Any] | None,
+) -> Callable[[Any], Any]:
+    def mapped(item: Any) -> Any:
+        parts = list(iterated(item if split is None else split(item), split))
+        results = [result for part in parts for result in worker(part)]
+        return results if join is None else join(results)
+
+    return mapped
+
+
+def _repeated(
+    body: Callable[[Any], Any], until: Callable[[Any], Any], at_most: int
+) -> Callable[[Any], Any]:
+    def repeated(value: Any) -> Any:
+        for _ in range(at_most):
+            value = body(value)
+            if until(value):
+                break
+        return value
+
+    return repeated
+
+
+def _divided(
+    is_base: Callable[[Any], Any],
+    base: Callable[[Any], Any],
+    divide: Callable[[Any], Any],
+    conquer: Callable[[list[Any]], Any],
+) -> Callable[[Any], Any]:
+    def divided(item: Any) -> Any:
+        # A stack of its own: an item may be divided more often than the interpreter can call.
+        opened: list[tuple[Iterator[Any], list[Any]]] = [(iter((item,)), [])]
+        while True:
+            parts, results = opened[-1]
+            for part in parts:
+                if is_base(part):
+                    results.append(base(part))
+                else:
+                    if len(opened) > DIVISIONS_DEEP_MAX:
+                        raise RecursionError(
+                            f"got an item that is divided more than {DIVISIONS_DEEP_MAX} times in a row (DIVISIONS_DEEP_MAX), "
+                            f"expected {name_of(is_base)} to be true of some part before"
+                        )
+                    opened.append((iter(list(iterated(divide(part), divide))), []))
+                    break
+            else:
+                opened.pop()
+                if not opened:
+                    return results[0]
+                opened[-1][1].append(conquer(results))
+
+    return divided

@@ -1,0 +1,237 @@
+"""Sinks of a run: where its results go, in the order of the items.
+
+A sink has three verbs, so that a run can be killed at any moment and go on: `Sink.write` takes a result, `Sink.commit` makes all that
+was written durable and says where the sink is then, and `Sink.rewind` cuts the sink back to such a position.
+"""
+
+import os
+import stat
+from typing import Any, Protocol, runtime_checkable
+
+from .errors import JournalError
+
+__all__ = ["AppendedFile", "Sink", "sink_text", "sync_folder"]
+
+# So much is written to a file at once.
+BUFFER_BYTES = 1 << 20
+
+
+@runtime_checkable
+class Sink(Protocol):
+    """Where the results of a run go. A ``close()`` is called at the end, if there is one."""
+
+    def rewind(self, position: bytes | None) -> bytes:
+        """Get ready to write: cut everything off behind a position.
+
+        Parameters
+        ----------
+        position : bytes or None
+            What `commit` returned, perhaps in another process. None: begin behind what is there.
+
+        Returns
+        -------
+        bytes
+            The position.
+
+        Raises
+        ------
+        JournalError
+            If the sink can't be cut back, or is shorter than that.
+        """
+        ...
+
+    def write(self, index: int, result: Any) -> None:
+        """Append a result. Results come in the order of their items, without those that are skipped.
+
+        Parameters
+        ----------
+        index : int
+            The index of its item.
+        result : object
+            The result.
+        """
+        ...
+
+    def commit(self) -> bytes:
+        """Make all that was written durable.
+
+        Returns
+        -------
+        bytes
+            A position for `rewind`: behind the last result.
+        """
+        ...
+
+
+def sink_text(sink: Sink) -> str:
+    """Say which sink it is, in one line.
+
+    Parameters
+    ----------
+    sink : Sink
+        The sink. Its ``sink_text()`` says it, if it has one.
+
+    Returns
+    -------
+    str
+        The line. A journal keeps it, and goes on only with the same.
+    """
+    say = getattr(sink, "sink_text", None)
+    return str(say()) if say is not None else type(sink).__qualname__
+
+
+def sync_folder(folder: str) -> None:
+    """Make the names in a folder durable.
+
+    Parameters
+    ----------
+    folder : str
+        The folder.
+
+    Raises
+    ------
+    OSError
+        If the system can't.
+    """
+    descriptor = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class AppendedFile:
+    """A file, or standard output, that results are appended to.
+
+    Parameters
+    ----------
+    path : str
+        The file; ``"-"`` for standard output.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+        self._is_file = False
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._end = 0
+
+    @property
+    def text(self) -> str:
+        """Which file it is."""
+        return "standard output" if self._path == "-" else os.path.abspath(self._path)
+
+    def is_in(self, path: str | os.PathLike[str]) -> bool:
+        """Say whether another path leads to the same file."""
+        if self._path == "-":
+            try:
+                own, other = os.fstat(1), os.stat(path)
+            except OSError:
+                return False
+            return os.path.samestat(own, other)
+        try:
+            return os.path.samefile(self._path, path)
+        except OSError:
+            return os.path.realpath(self._path) == os.path.realpath(path)
+
+    def rewind(self, position: bytes | None) -> bytes:
+        """Open the file, and cut it back to a position; see `Sink.rewind`."""
+        descriptor = self._open()
+        self._pending.clear()
+        self._pending_bytes = 0
+        if not self._is_file:
+            if position is not None:
+                raise JournalError(
+                    f"{self.text} is a pipe or a terminal, which can't be cut back to go on from a journal; write to a file, or leave the journal out"
+                )
+            return b"0"
+        length = os.fstat(descriptor).st_size
+        self._end = length if position is None else _length_of(position)
+        if self._end > length:
+            raise JournalError(
+                f"got {length} bytes in {self.text}, expected at least the {self._end} that its journal knows of; restore it, or begin anew with a new journal"
+            )
+        if self._end < length:
+            os.ftruncate(descriptor, self._end)
+        # Who has the same standard output goes on behind us.
+        os.lseek(descriptor, self._end, os.SEEK_SET)
+        return str(self._end).encode()
+
+    def write(self, data: bytes) -> None:
+        """Append bytes.
+
+        Parameters
+        ----------
+        data : bytes
+            The bytes.
+
+        Raises
+        ------
+        OSError
+            If the disk is full, say.
+        """
+        self._pending.append(data)
+        self._pending_bytes += len(data)
+        if self._pending_bytes >= BUFFER_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand all bytes to the system.
+
+        Raises
+        ------
+        OSError
+            If the disk is full, say. The file may hold a part of them then.
+        """
+        if not self._pending:
+            return
+        descriptor = self._open()
+        left = memoryview(b"".join(self._pending))
+        self._pending.clear()
+        self._pending_bytes = 0
+        try:
+            while left:
+                written = os.write(descriptor, left)
+                self._end += written
+                left = left[written:]
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self.text) from error
+
+    def commit(self) -> bytes:
+        """Make all bytes durable; see `Sink.commit`."""
+        self.flush()
+        if self._is_file:
+            try:
+                os.fdatasync(self._open())
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, self.text) from error
+        return str(self._end).encode()
+
+    def close(self) -> None:
+        """Close the file. What was not committed is left out."""
+        self._pending.clear()
+        if self._descriptor is not None and self._path != "-":
+            os.close(self._descriptor)
+        self._descriptor = None
+
+    def _open(self) -> int:
+        if self._descriptor is None:
+            if self._path == "-":
+                self._descriptor = 1
+            else:
+                is_new = not os.path.exists(self._path)
+                self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                if is_new:
+                    sync_folder(os.path.dirname(self._path))
+            self._is_file = stat.S_ISREG(os.fstat(self._descriptor).st_mode)
+        return self._descriptor
+
+
+def _length_of(position: bytes) -> int:
+    try:
+        return int(position)
+    except ValueError:
+        raise JournalError(
+            f"got {position!r:.40} as the position in a file, expected a number of bytes"
+        ) from None

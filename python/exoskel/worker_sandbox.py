@@ -1,0 +1,177 @@
+"""What holds a slot of a worker whose policy confines the code of its manager.
+
+A slot confines itself when its manager has proved itself, and before anything of that manager runs. It has one thread by then, no key, and
+no sockets but that of its session, one to the worker's signer, and one to its supervisor, which writes what it prints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+
+from . import _core, confining
+from .errors import PolicyError
+
+# Type checkers take any name TYPE_CHECKING as true; `typing` itself would be a tenth of a slot's memory.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+__all__ = ["check", "check_files", "confine", "leave_output"]
+
+# Of a worker's options, those that name files: its secrets, and what else it is told by files.
+_SECRETS = ("credential", "key")
+_FILES = ("policy", "revocation_list", "trust_anchors", "vomsdir")
+# What a slot keeps in its environment besides what every process in a sandbox does.
+_SLOT = "EXOSKEL_SLOT"
+_DESCRIPTOR_BYTES = 4
+# More links than the system follows.
+_LINKS_MAX = 40
+
+
+def check(sandbox: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """See that code in a sandbox gets neither at the worker's secrets nor at the files by which it is judged.
+
+    Parameters
+    ----------
+    sandbox : mapping
+        What the policy says, as `Sandbox.told` has it.
+    options : mapping
+        The worker's options.
+
+    Raises
+    ------
+    PermissionError
+        If it would.
+    PolicyError
+        If it asks for what slots can't be held to.
+    """
+    for name in ("total_memory", "total_processes"):
+        if sandbox[name] is not None:
+            raise PolicyError(
+                f"[sandbox] {name}: it holds the processes of jobs (`exoskel agent`); slots of a worker are held each by itself, by `{name.removeprefix('total_')}`"
+            )
+    check_files(sandbox, options)
+
+
+def check_files(sandbox: Mapping[str, Any], files: Mapping[str, Any]) -> None:
+    """See that code in a sandbox gets neither at secrets nor at the files by which others are judged.
+
+    Parameters
+    ----------
+    sandbox : mapping
+        What the policy says, as `Sandbox.told` has it.
+    files : mapping
+        The options of whoever confines it, of which some name files.
+
+    Raises
+    ------
+    PermissionError
+        If it would.
+    """
+    read = confining.allowed_read(sandbox)
+    named = [
+        (name, str(files[name])) for name in (*_SECRETS, *_FILES) if files.get(name) is not None
+    ]
+    policy = files.get("policy")
+    if policy is not None and sandbox["write"]:
+        # The policy may have been replaced by one that can't be read: the worker goes on by the one before.
+        with contextlib.suppress(PolicyError):
+            named += [("policy", str(path)) for path in _core.policy_files(policy)]
+    for name, path in named:
+        *links, place = _way_to(path)
+        kind = "write" if _lie_below([*links, place], sandbox["write"]) else "read"
+        if kind == "read" and (name not in _SECRETS or not _lie_below([place], read)):
+            continue
+        what = "its own credential" if name in _SECRETS else "a file by which peers are judged"
+        raise PermissionError(
+            f"[sandbox] {kind} covers {path}, which is {what}: put it elsewhere, or take the folder out of `{kind}`"
+        )
+
+
+def confine(sandbox: Mapping[str, Any], told: Mapping[str, Any]) -> list[str]:
+    """Confine this slot for ever. That the sandbox leaves the worker's own files alone, `check` has seen.
+
+    Parameters
+    ----------
+    sandbox : mapping
+        What the policy says of its manager, as `Sandbox.told` has it.
+    told : mapping
+        What all slots of the worker are told: its ``options``, and ``folder``, where each makes one of its own.
+
+    Returns
+    -------
+    list of str
+        What holds it, a phrase each.
+
+    Raises
+    ------
+    OSError
+        If it can't be confined as the policy says. The process must end then.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(told["folder"], 0o700)
+    folder = os.path.join(told["folder"], str(os.getpid()))
+    os.mkdir(folder, 0o700)
+    kept = {_SLOT: os.environ[_SLOT], **told["environment"]}
+    confining.clean_environment(sandbox, kept, folder)
+    os.chdir(folder)
+    confining.check_python(sandbox, [folder])
+    return confining.held(confining.allowed(sandbox, folder))
+
+
+def leave_output(supervisor: int) -> None:
+    """Give up the worker's standard output and error: who has them may cut a file, or read what is typed at a terminal.
+
+    Parameters
+    ----------
+    supervisor : int
+        Where a slot hands over what the supervisor reads in their place (`cli.slot_output`).
+
+    Raises
+    ------
+    OSError
+        If there is no descriptor left, or no supervisor.
+    """
+    import _socket
+
+    own, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    # Who reads there would wait for ever.
+    own.shutdown(_socket.SHUT_RD)
+    told = _socket.socket(fileno=os.dup(supervisor))
+    rights = theirs.fileno().to_bytes(_DESCRIPTOR_BYTES, sys.byteorder)
+    told.sendmsg([os.environ[_SLOT].encode()], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
+    for number in (1, 2):
+        os.dup2(own.fileno(), number)
+    for one in (own, theirs, told):
+        one.close()
+
+
+def _way_to(path: str) -> list[str]:
+    """Return by which links a path leads to a file, and where that is: who can put something else into the place of one of them chooses the file."""
+    found = []
+    here, rest = "/", os.path.join(os.getcwd(), path).split("/")[::-1]
+    while rest:
+        part = rest.pop()
+        if part == "..":
+            here = os.path.dirname(here)
+        elif part not in ("", "."):
+            place = os.path.join(here, part)
+            if not os.path.islink(place):
+                here = place
+                continue
+            found.append(place)
+            if len(found) > _LINKS_MAX:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            target = os.readlink(place)
+            here = "/" if target.startswith("/") else here
+            rest += target.split("/")[::-1]
+    return [*found, here]
+
+
+def _lie_below(places: Iterable[str], folders: Iterable[str]) -> bool:
+    above = tuple(f"{os.path.realpath(folder).rstrip('/')}/" for folder in folders)
+    return any(f"{place}/".startswith(above) for place in places)

@@ -1,0 +1,207 @@
+"""What ``exoskel run`` says when a function, a file or its user ends it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.processes import eventually
+
+PROGRAM = """
+import time
+
+def failing(number):
+    if number == 17:
+        raise ValueError("no data")
+    return number
+
+def reading(number):
+    with open(f"/nowhere/{number}.csv") as file:
+        return file.read()
+
+def a_dict(number):
+    return {"number": number}
+
+def slow(number):
+    time.sleep(0.1)
+    return number
+
+def broken():
+    yield 1
+    raise ValueError("the list of runs has an end too early")
+
+numbers, broken_numbers = range(20), broken()
+many = range(10_000)
+"""
+
+
+# Slow where it runs first.
+SLOW_ONCE = """
+import os
+import time
+
+def measure(number):
+    if number == 20 and not os.path.exists("begun"):
+        open("begun", "w").close()
+        time.sleep(300)
+    time.sleep(0.01)
+    return str(number)
+
+numbers = range(40)
+"""
+
+
+def exoskel(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command that fails."""
+    command = [sys.executable, "-m", "exoskel", *words]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "job.py").write_text(PROGRAM)
+    return tmp_path
+
+
+@pytest.mark.parametrize("how", [["--slots", "1"], ["--sequential"]])
+@pytest.mark.parametrize(
+    ("function", "first_line", "line"),
+    [
+        ("failing", "item 17: 17: ValueError: no data", 'raise ValueError("no data")'),
+        (
+            "reading",
+            "item 0: 0: FileNotFoundError: [Errno 2] No such file or directory: '/nowhere/0.csv'",
+            'with open(f"/nowhere/{number}.csv") as file:',
+        ),
+    ],
+)
+def test_an_exception_of_a_function_names_item_class_and_line(
+    place: Path, how: list[str], function: str, first_line: str, line: str
+) -> None:
+    words = ["run", f"job.py:{function}", "--source", "numbers", "--sink", "out.jsonl", *how]
+    ended = exoskel(*words, cwd=place)
+    assert ended.returncode == 1
+    said = ended.stderr.splitlines()
+    assert said[0] == f"exoskel: error: {first_line}"
+    assert any(line in one for one in said)
+    # What stands in our own files helps nobody.
+    assert "cli/run.py" not in ended.stderr
+    told = json.loads(exoskel(*words, "--json", cwd=place).stdout)
+    assert told["error"].startswith(first_line)
+
+
+def test_an_exception_of_a_source_names_class_and_line(place: Path) -> None:
+    words = ["run", "job.py:failing", "--source", "broken_numbers", "--sink", "out.jsonl"]
+    ended = exoskel(*words, "--sequential", cwd=place)
+    assert ended.returncode == 1
+    first = "exoskel: error: ValueError: the list of runs has an end too early"
+    assert ended.stderr.splitlines()[0] == first
+    assert "in broken" in ended.stderr
+
+
+def test_a_result_that_a_sink_does_not_take_is_one_line(place: Path) -> None:
+    words = ["run", "job.py:a_dict", "--source", "numbers", "--sink", "lines:out.csv"]
+    ended = exoskel(*words, "--slots", "1", cwd=place)
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        "exoskel: error: item 0: its result can't be written to out.csv: TypeError: got dict as a line, expected text\n"
+    )
+
+
+def test_a_file_that_cannot_be_loaded_says_where(place: Path) -> None:
+    (place / "job.py").write_text("import nothing_of_that_name\n")
+    ended = exoskel("run", "job.py:x", "--source", "in.txt", "--sink", "o.txt", cwd=place)
+    assert ended.returncode == 1
+    said = ended.stderr.splitlines()
+    assert said[0] == "exoskel: error: ModuleNotFoundError: No module named 'nothing_of_that_name'"
+    assert any('job.py", line 1' in line for line in said)
+
+
+def test_who_interrupts_a_run_with_a_journal_learns_how_it_goes_on(place: Path) -> None:
+    words = [sys.executable, "-m", "exoskel", "run", "job.py:slow", "--source", "many"]
+    words += ["--sink", "out.jsonl", "--journal", "run.journal", "--slots", "1"]
+    with subprocess.Popen(words, cwd=place, stderr=subprocess.PIPE, text=True) as process:
+        out = place / "out.jsonl"
+        assert eventually(lambda: out.exists() and out.stat().st_size > 0)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said == "exoskel: error: interrupted; the same command goes on where this run was\n"
+
+
+SSH = """#!/bin/sh
+# Each host is a shell of this machine; the options come before it.
+while [ "${1#-}" != "$1" ]; do shift 2; done
+[ "$1" = down ] && { echo "ssh: connect to host down port 22: Connection refused" >&2; exit 255; }
+exec sh -c "$2"
+"""
+
+
+@pytest.fixture
+def with_ssh(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    commands = place / "commands"
+    commands.mkdir()
+    (commands / "ssh").write_text(SSH)
+    (commands / "ssh").chmod(0o700)
+    monkeypatch.setenv("PATH", str(commands), prepend=os.pathsep)
+    return place
+
+
+def test_slots_are_on_hosts_that_ssh_leads_to(with_ssh: Path) -> None:
+    words = ["run", "job.py:a_dict", "--source", "numbers", "--sink", "out.jsonl"]
+    launched = [*words, "--journal", "run.journal", "--launch", "ssh:lab1,me@lab2"]
+    done = exoskel(*launched, "--python", sys.executable, cwd=with_ssh)
+    assert (done.stderr, done.stdout) == ("", "20 results\n")
+    numbers = [
+        json.loads(line)["number"] for line in (with_ssh / "out.jsonl").read_text().splitlines()
+    ]
+    assert numbers == list(range(20))
+    refused = exoskel(*words, "--launch", "ssh:down", cwd=with_ssh)
+    assert refused.returncode == 1
+    assert "the agent of down has ended before it was there" in refused.stderr
+
+
+def test_a_slow_item_runs_at_a_second_slot(place: Path) -> None:
+    (place / "slow.py").write_text(SLOW_ONCE)
+    words = ["slow.py:measure", "--source", "numbers", "--sink", "out.txt", "--slots", "2"]
+    ran = exoskel("run", *words, "--stragglers", "2", cwd=place)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert (place / "out.txt").read_text().split() == [str(number) for number in range(40)]
+    refused = exoskel("run", *words, "--stragglers", "0.5", cwd=place)
+    assert refused.returncode == 1
+    assert "got stragglers=0.5, expected a number above 1" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--launch", "lab1"],
+        ["--launch", "ssh:"],
+        ["--launch", "slurm:many"],
+        ["--launch", "slurm", "--python", "python3"],
+        ["--python", "python3"],
+        ["--launch", "ssh:lab1", "--sequential"],
+    ],
+)
+def test_what_launches_nothing_is_wrong_usage(place: Path, more: list[str]) -> None:
+    words = ["run", "job.py:a_dict", "--source", "numbers", "--sink", "out.jsonl", *more]
+    refused = exoskel(*words, cwd=place)
+    assert refused.returncode == 2
+    assert "expected" in refused.stderr
+    assert not (place / "out.jsonl").exists()
+
+
+@pytest.mark.parametrize("source", ["files:runs/*.csv", "runs/*.csv", "files:runs/a*.?sv"])
+def test_a_pattern_chooses_among_the_files_of_a_folder(place: Path, source: str) -> None:
+    (place / "job.py").write_text("def name(file):\n    return file.name\n")
+    (place / "runs").mkdir()
+    for name in ("a1.csv", "a2.csv", "notes.txt"):
+        (place / "runs" / name).write_text("1,2")
+    words = ["run", "job.py:name", "--source", source, "--sink", "out.txt", "--sequential"]
+    assert exoskel(*words, cwd=place).stderr == ""
+    assert (place / "out.txt").read_text() == "a1.csv\na2.csv\n"

@@ -1,0 +1,202 @@
+"""The files of runs, where others could get at them, and where two runs could get at one another's."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.test_runs import no_fives, numbers_in, twice
+
+import exoskel as ex
+from exoskel.errors import JournalError
+
+
+@pytest.fixture(scope="module")
+def manager() -> Iterator[ex.Manager]:
+    with ex.Manager(twice, ex.ParDegree(2)) as manager:
+        yield manager
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    """A journal of a run that an exception has ended, with results before and behind that."""
+    journal = tmp_path / "run.journal"
+    with (
+        ex.Manager(no_fives, ex.ParDegree(1)) as failing,
+        pytest.raises(ValueError, match="got a five"),
+    ):
+        failing.run(range(20), ex.JsonLines(tmp_path / "out.jsonl"), journal=journal)
+    return journal
+
+
+def refused(journal: Path) -> str:
+    """Return why a run doesn't go on by a journal."""
+    with ex.Manager(no_fives, ex.ParDegree(1)) as another, pytest.raises(JournalError) as raised:
+        another.run(range(20), ex.JsonLines(journal.parent / "out.jsonl"), journal=journal)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o620, 0o602])
+def test_a_journal_that_others_could_write_is_not_believed(begun: Path, mode: int) -> None:
+    """The results in it may be anybody's pickles."""
+    begun.chmod(mode)
+    before = begun.read_bytes()
+    why = refused(begun)
+    assert f"others can write to the journal {begun} (mode {mode:04o}" in why
+    assert (begun.read_bytes(), stat.S_IMODE(begun.stat().st_mode)) == (before, mode)
+
+
+def test_a_journal_that_others_could_read_is_closed_to_them(begun: Path) -> None:
+    begun.chmod(0o644)
+    with (
+        ex.Manager(no_fives, ex.ParDegree(1)) as another,
+        pytest.raises(ValueError, match="got a five"),
+    ):
+        another.run(range(20), ex.JsonLines(begun.parent / "out.jsonl"), journal=begun)
+    assert stat.S_IMODE(begun.stat().st_mode) == 0o600
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="to give a file away takes root")
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_a_journal_of_another_account_is_not_believed(begun: Path, is_empty: bool) -> None:
+    if is_empty:
+        begun.write_bytes(b"")
+    os.chown(begun, 12345, 12345)
+    assert f"the journal {begun} belongs to account 12345, expected this one" in refused(begun)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="to give a link away takes root")
+def test_a_link_of_another_account_leads_to_no_journal(begun: Path) -> None:
+    link = begun.parent / "link"
+    link.symlink_to(begun)
+    os.chown(link, 12345, 12345, follow_symlinks=False)
+    assert f"{link} is a link that belongs to account 12345" in refused(link)
+
+
+def test_a_file_that_is_no_journal_keeps_its_mode(manager: ex.Manager, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("for everybody")
+    page.chmod(0o644)
+    with pytest.raises(JournalError, match="no journal of a run"):
+        manager.run(range(3), ex.JsonLines(tmp_path / "out.jsonl"), journal=page)
+    assert stat.S_IMODE(page.stat().st_mode) == 0o644
+
+
+def test_a_second_run_does_not_touch_the_sink_of_the_first(
+    manager: ex.Manager, tmp_path: Path
+) -> None:
+    """It may write there at any moment, and what it has written would be cut off."""
+    out, journal = tmp_path / "out.jsonl", tmp_path / "run.journal"
+    touched: list[bytes | None] = []
+
+    class Touching(ex.JsonLines):
+        def rewind(self, position: bytes | None) -> bytes:
+            touched.append(position)
+            return super().rewind(position)
+
+    def items() -> Iterator[int]:
+        with (
+            ex.Manager(twice, ex.ParDegree(1)) as another,
+            pytest.raises(JournalError, match="is used by another run at this moment"),
+        ):
+            another.run(range(3), Touching(out), journal=journal)
+        yield 1
+
+    manager.run(items(), ex.JsonLines(out), journal=journal)
+    assert touched == []
+    assert numbers_in(out) == [2]
+
+
+def test_a_sink_that_can_not_be_used_leaves_no_journal(manager: ex.Manager, tmp_path: Path) -> None:
+    out, journal = tmp_path / "nowhere" / "out.jsonl", tmp_path / "run.journal"
+    with pytest.raises(FileNotFoundError):
+        manager.run(range(3), ex.JsonLines(out), journal=journal)
+    assert not journal.exists()
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_journal_is_not_the_sink(manager: ex.Manager, tmp_path: Path, is_link: bool) -> None:
+    out, journal = tmp_path / "out.jsonl", tmp_path / "out.jsonl"
+    if is_link:
+        out.write_text("")
+        journal = tmp_path / "run.journal"
+        journal.symlink_to(out)
+    with pytest.raises(JournalError, match=r"is the file to which results go"):
+        manager.run(range(3), ex.JsonLines(out), journal=journal)
+    assert not out.exists() or out.read_bytes() == b""
+
+
+SHORT = """
+import os
+import exoskel as ex
+
+if __name__ == "__main__":
+    with ex.Manager(abs, ex.ParDegree(1)) as manager:
+        manager.run(range(10), ex.JsonLines("out.jsonl"), journal="run.journal")
+        os.truncate("run.journal", os.path.getsize("run.journal") - 5000)
+        try:
+            manager.run(range(10), ex.JsonLines("out.jsonl"), journal="run.journal")
+        except ex.errors.JournalError as error:
+            print(error)
+"""
+
+
+def test_a_journal_that_was_cut_is_an_error_and_no_panic(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", SHORT], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "damaged at byte" in ran.stdout
+    assert ran.stderr == ""
+
+
+FULL = """
+import resource, signal, sys
+import exoskel as ex
+
+class Sink:
+    def rewind(self, position):
+        return b""
+    def write(self, index, result):
+        pass
+    def commit(self):
+        return b"x" * (1 << 20)
+
+if __name__ == "__main__":
+    with ex.Manager(abs, ex.ParDegree(1)) as manager:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+        try:
+            manager.run(range(1000), Sink(), journal="run.journal")
+        except OSError as error:
+            print(error.errno, error.filename)
+"""
+
+
+def test_a_full_disk_is_told_with_the_name_of_the_journal(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", FULL], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == f"{errno.EFBIG} run.journal\n", ran.stderr
+
+
+def test_two_results_of_one_name_are_one_file(tmp_path: Path) -> None:
+    """Whichever of them come together."""
+    names = ex.Files(tmp_path / "files")
+    assert (
+        ex.run(lambda number: ("same", str(number)), range(5), names, ex.ParDegree(1)).results == 5
+    )
+    assert [one.name for one in (tmp_path / "files").iterdir()] == ["same"]
+    assert (tmp_path / "files" / "same").read_text() == "4"
+
+
+def test_no_result_has_the_name_of_a_part(tmp_path: Path) -> None:
+    """It would be another result's, or removed by the next run."""
+    sink = ex.Files(tmp_path / "files", name=lambda _: "a.exoskel-part")
+    with pytest.raises(ValueError, match="as the name of a file"):
+        ex.run(str, range(2), sink, ex.ParDegree(1))
