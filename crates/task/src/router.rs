@@ -3,6 +3,7 @@
 mod actions;
 mod answers;
 mod blocks;
+mod bulk_parts;
 mod expanded;
 mod folded;
 mod functions;

@@ -9,6 +9,7 @@ use exoskel_flow::{Index, Results, SlotId, Then};
 
 use super::Router;
 use super::answers::ReceiveError;
+use super::bulk_parts::BulkParts;
 use super::order::Made;
 use super::parcels::{Arrived, Heads, origin_of};
 use crate::outcome::{Contents, Origin};
@@ -74,8 +75,7 @@ impl Router {
             heads,
             first: arrived.first,
             records,
-            bulk: arrived.bulk.into_iter(),
-            taken: 0,
+            bulk: BulkParts::new(arrived.bulk),
         };
         let mut made = Vec::new();
         for range in counts {
@@ -120,9 +120,7 @@ struct Cutter<'a> {
     heads: &'a Heads,
     first: Index,
     records: Bytes,
-    bulk: std::vec::IntoIter<Vec<u8>>,
-    /// Bulk parts taken so far.
-    taken: usize,
+    bulk: BulkParts,
 }
 
 impl Cutter<'_> {
@@ -181,13 +179,9 @@ impl Cutter<'_> {
         let index = &self.heads.index;
         let records = self.records.slice(index.bytes(places.clone()));
         let parts = index.parts(places);
-        // Those between belong to what came too late.
-        let late = parts.start - self.taken;
-        self.taken = parts.end;
-        let bulk = self.bulk.by_ref().skip(late).take(parts.len());
         Collected {
             records,
-            bulk: bulk.map(Bytes::from).collect(),
+            bulk: self.bulk.take(parts).map(Bytes::from).collect(),
         }
     }
 }

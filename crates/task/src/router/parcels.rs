@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use exoskel_flow::{FrameId, Index};
 
+use super::bulk_parts::BulkParts;
 use crate::outcome::{Contents, Origin};
 use crate::payload::{Batch, Format, ListHead, RecordError, RecordIndex, RecordReader};
 use crate::tokens::Tokens;
@@ -155,9 +156,7 @@ pub(super) struct Parcels<'a> {
     /// How often items have run whose exceptions are outcomes although they are reasons to run again.
     attempts: Option<u32>,
     records: Bytes,
-    bulk: std::vec::IntoIter<Vec<u8>>,
-    /// Bulk parts taken so far.
-    taken: usize,
+    bulk: BulkParts,
     pub(super) done: Vec<Parcel>,
 }
 
@@ -176,8 +175,7 @@ impl<'a> Parcels<'a> {
             origin,
             first: arrived.first,
             records: arrived.records,
-            bulk: arrived.bulk.into_iter(),
-            taken: 0,
+            bulk: BulkParts::new(arrived.bulk),
             done: Vec::new(),
         }
     }
@@ -243,11 +241,7 @@ impl<'a> Parcels<'a> {
         let places = self.places(items);
         let records = self.records.slice(self.index.bytes(places.clone()));
         let parts = self.index.parts(places);
-        // Those between belong to results that came too late.
-        let late = parts.start - self.taken;
-        self.taken = parts.end;
-        let bulk = self.bulk.by_ref().skip(late).take(parts.len()).collect();
-        (records, bulk)
+        (records, self.bulk.take(parts).collect())
     }
 
     /// Where items stand in the answer: what counts is in it, so these are no more than its count.
