@@ -20,6 +20,8 @@ enum AnswerKind {
     Retriable,
     /// What items keep until others are joined.
     Away,
+    /// Results of a segment that carries a state, which has so many bytes and comes with them.
+    Carried(u64),
 }
 
 /// Sums over the items of an answer.
@@ -79,6 +81,22 @@ impl Scheduler {
         now: Duration,
     ) -> Result<Option<Accepted<'_>>, Breach> {
         self.take_in(slot, results, AnswerKind::Away, now)
+    }
+
+    /// Results arrived of a segment that carries a state, with the state behind the last of them, which has `state_bytes`. They count together: if
+    /// any does, all do, and so does the state.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`results`](Self::results), and when these aren't the items that are next.
+    pub fn carried(
+        &mut self,
+        slot: SlotId,
+        results: Results<'_>,
+        state_bytes: u64,
+        now: Duration,
+    ) -> Result<Option<Accepted<'_>>, Breach> {
+        self.take_in(slot, results, AnswerKind::Carried(state_bytes), now)
     }
 
     fn take_in(
@@ -152,7 +170,19 @@ impl Scheduler {
         if has_copies {
             stream.prefer(frame, range.clone());
         }
-        stream.check_sizes(frame, grant, range.clone(), size)?;
+        let mut state_bytes = 0;
+        if let AnswerKind::Carried(bytes) = kind {
+            state_bytes = bytes;
+            let total = sizes
+                .iter()
+                .fold(bytes, |sum, size| sum.saturating_add(*size));
+            if !closed {
+                stream.check_carried(frame, from, first..first.saturating_add(count.into()))?;
+            }
+            stream.check_total(frame, grant, range.clone(), total)?;
+        } else {
+            stream.check_sizes(frame, grant, range.clone(), size)?;
+        }
 
         let others = match has_copies {
             true => stream.decide(frame, range.clone()),
@@ -225,7 +255,7 @@ impl Scheduler {
         let finished = u64::from(tally.accepted) - again.len() as u64;
         stream.segments[usize::from(passed)]
             .result_bytes
-            .observe(tally.new_bytes, finished);
+            .observe(tally.new_bytes.saturating_add(state_bytes), finished);
         if !is_alone && serial_nanos > 0 && !is_halfway {
             let rest = &mut stream.segments[usize::from(from) + 1];
             rest.time.observe(nanos(busy), tally.ran);

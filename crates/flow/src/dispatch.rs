@@ -41,6 +41,7 @@ impl Scheduler {
         if self.streams.iter().all(|stream| stream.ready == 0) {
             return None;
         }
+        self.streams.iter_mut().for_each(Stream::advance_carried);
         self.slots.index_changes(&self.config, now);
         let found = self.find_choice(now);
         found.map(|(row, choice)| self.dispatch(row, choice, now))
@@ -111,7 +112,7 @@ impl Scheduler {
                 if !segment.elsewhere.is_empty() {
                     return Takers::Anyone;
                 }
-                if segment.ready.is_empty() {
+                if segment.ready.is_empty() || !segment.has_turn(segment.ready.first()) {
                     continue;
                 }
                 let is_alone = outlook.is_alone(stream, number);
@@ -309,6 +310,9 @@ impl View<'_> {
     /// A frame that begins with this segment.
     fn frame_of(&self, stream: &Stream, place: usize, number: usize) -> Option<Choice> {
         let segment = &stream.segments[number];
+        if !segment.has_turn(segment.ready.first()) {
+            return None;
+        }
         let is_alone = self.all.is_alone(stream, number);
         let again = || self.retry(stream, segment);
         let cut = || self.cut(stream, segment, self.lease(segment, is_alone)?, is_alone);
@@ -372,7 +376,9 @@ fn choose_suspect(
         .find_map(|(number, segment)| {
             let first = *segment.suspects.first()?;
             let bytes = stream.ring.get(first)?.bytes;
-            (!segment.serial || segment.holder.is_none()).then(|| Choice {
+            let may = segment.has_turn(Some(first..first + 1))
+                && (!segment.serial || segment.holder.is_none());
+            may.then(|| Choice {
                 place,
                 from: number as u16,
                 to: number as u16 + u16::from(segment.rest),

@@ -84,6 +84,26 @@ pub enum Breach {
         /// The next one behind the last.
         most: u16,
     },
+    /// A state comes with results of items that aren't the next ones.
+    #[error(
+        "got a state behind item {first} and others, expected one behind item {expected}, which its frame has"
+    )]
+    CarriedOthers {
+        /// The first of the items.
+        first: Index,
+        /// The item that is next.
+        expected: Index,
+    },
+    /// A state and the results that came with it are larger than what was granted for all of them.
+    #[error(
+        "got a state and its results with {got} bytes, expected at most {granted}, or an announcement first"
+    )]
+    CarriedOverGrant {
+        /// Their bytes.
+        got: u64,
+        /// What was granted.
+        granted: u64,
+    },
     /// The result was announced before.
     #[error("got a second announcement of the result of item {index}, expected one")]
     AnnouncedTwice {

@@ -29,6 +29,7 @@
 
 mod action;
 mod answers;
+mod carried;
 mod config;
 pub mod contract;
 mod dispatch;
@@ -55,7 +56,7 @@ pub use action::{
 pub use config::{SchedulerConfig, StreamOptions, Tickets};
 pub use error::{Breach, FlowError};
 pub use program::{
-    FunctionId, LineRole, PROGRAM_FUNCTIONS_MAX, Program, ProgramError, ProgramLine,
+    CarriedStart, FunctionId, LineRole, PROGRAM_FUNCTIONS_MAX, Program, ProgramError, ProgramLine,
     SKELETON_DEPTH_MAX, Segment, SegmentStep, Skeleton, Then,
 };
 pub use ranges::RangeSet;

@@ -41,6 +41,20 @@ pub enum Skeleton {
         /// What stands before the first item, if anything does: a value in the table of functions.
         initial: Option<FunctionId>,
     },
+    /// A function of a state and an item, which gives the next state and a result. Items come to it one by one, in order.
+    Stateful {
+        /// Makes a state and a result of a state and an item.
+        function: FunctionId,
+        /// The state before the first item: a value in the table of functions.
+        initial: FunctionId,
+    },
+    /// The result of an item is what all items up to it make, two at a time.
+    Scan {
+        /// Makes one of two.
+        operator: FunctionId,
+        /// What stands before the first item, if anything does: a value in the table of functions, which is the first result then.
+        initial: Option<FunctionId>,
+    },
     /// What is inside runs on an item again and again, once at least.
     Iterate {
         /// What makes the next value of a value, on as many slots as are free.
@@ -77,6 +91,8 @@ pub struct ProgramLine {
     pub segments: Vec<Segment>,
     /// What becomes of its items' outcomes.
     pub role: LineRole,
+    /// Its first item, where that is made of no other one: a value in the table of functions.
+    pub first: Option<FunctionId>,
 }
 
 /// What becomes of the outcomes of a line's items.
@@ -121,6 +137,17 @@ pub struct Segment {
     pub takes_lists: bool,
     /// What becomes of its results.
     pub then: Then,
+    /// It takes a state from each item to the next one, if it is serial.
+    pub carries: Option<CarriedStart>,
+}
+
+/// What stands before the first item that a state is carried to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CarriedStart {
+    /// Nothing: the first item makes the first state.
+    Nothing,
+    /// A value in the table of functions.
+    Value(FunctionId),
 }
 
 /// One thing that a slot does with an item.
@@ -150,6 +177,12 @@ pub enum SegmentStep {
     Divide,
     /// Goes on with a problem of which parts have been solved.
     Resume,
+    /// Calls a function with the state and the value, for the next state and the result.
+    Carry,
+    /// Makes one of the state and the value, which is the next state and the result. The first value is both.
+    Scan,
+    /// The same behind another value, which is there before the first item. A result is the one part that its item is made into.
+    ScanInitial,
 }
 
 impl SegmentStep {
@@ -158,6 +191,7 @@ impl SegmentStep {
         match self {
             Self::Split { calls } | Self::Join { calls } => usize::from(calls),
             Self::Call | Self::Until | Self::Fold | Self::Combine => 1,
+            Self::Carry | Self::Scan | Self::ScanInitial => 1,
             Self::CombineInitial => 2,
             Self::Divide | Self::Resume => 4,
         }
@@ -214,6 +248,11 @@ pub enum ProgramError {
         "got a FlatMap inside a Map or an Iterate, expected it in the program's own pipeline; a Map in its place can join a list"
     )]
     FlatMapInside,
+    /// Items that come to it side by side have no order.
+    #[error(
+        "got a Stateful or a Scan inside a Farm, a Map or an Iterate, expected it in the program's own pipeline, where items have an order"
+    )]
+    CarriedInside,
     /// A loop without a round.
     #[error("got an Iterate of at most 0 rounds, expected at least 1")]
     NoRound,
@@ -224,9 +263,14 @@ impl Skeleton {
     pub fn keeps_number(&self) -> bool {
         match self {
             Self::FlatMap(_) | Self::Reduce { .. } => false,
+            Self::Scan { initial, .. } => initial.is_none(),
             Self::Farm(inner) => inner.keeps_number(),
             Self::Pipeline(stages) => stages.iter().all(Self::keeps_number),
-            Self::Seq(_) | Self::Map { .. } | Self::Iterate { .. } | Self::Divide { .. } => true,
+            Self::Seq(_)
+            | Self::Stateful { .. }
+            | Self::Map { .. }
+            | Self::Iterate { .. }
+            | Self::Divide { .. } => true,
         }
     }
 }
@@ -242,17 +286,19 @@ impl Program {
         &self.lines
     }
 
-    /// The last segment that a frame may run through which begins with this one, in the first line: the parallel one behind a serial one, else the same.
+    /// The last segment that a frame may run through which begins with this one, in the first line: the parallel one behind a serial one that
+    /// carries no state, else the same.
     pub fn furthest(&self, from: u16) -> u16 {
         self.lines[0].furthest(from)
     }
 }
 
 impl ProgramLine {
-    /// The last segment that a frame may run through which begins with this one: the parallel one behind a serial one, else the same.
+    /// The last segment that a frame may run through which begins with this one: the parallel one behind a serial one that carries no state, else
+    /// the same.
     pub fn furthest(&self, from: u16) -> u16 {
         let at = |segment: u16| self.segments.get(usize::from(segment));
-        let goes_on = at(from).is_some_and(|segment| segment.serial)
+        let goes_on = at(from).is_some_and(|segment| segment.serial && segment.carries.is_none())
             && at(from + 1).is_some_and(|segment| !segment.serial);
         from + u16::from(goes_on)
     }

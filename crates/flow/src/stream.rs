@@ -26,6 +26,10 @@ pub(crate) struct Holder {
 #[derive(Debug, Default)]
 pub(crate) struct SegmentState {
     pub(crate) serial: bool,
+    /// A state is carried through it from item to item, in their order.
+    pub(crate) carries: bool,
+    /// All items before this one have passed it, or have ended, if it carries a state.
+    pub(crate) passed: Index,
     /// A parallel segment follows this serial one, so that a frame can go on into it.
     pub(crate) rest: bool,
     /// What becomes of its results.
@@ -172,6 +176,7 @@ impl Stream {
             .zip(&line.segments)
             .map(|(number, segment)| SegmentState {
                 serial: segment.serial,
+                carries: segment.carries.is_some(),
                 rest: line.furthest(number) > number,
                 then: segment.then,
                 ..SegmentState::default()

@@ -39,6 +39,7 @@ pub const RESULT_HANDLERS: &[&str] = &[
     "probed",
     "expanded",
     "folded",
+    "carried",
 ];
 
 /// What a message has besides its items or results at most, amply. An item or a result that leaves less room is refused.
@@ -47,10 +48,15 @@ pub const ENVELOPE_BYTES_MAX: u64 = 64 * 1024;
 /// What a frame of work has before its records.
 const EXECUTE_BYTES: usize = 38;
 
+/// Flags of a frame of work: its items are lists; the record of a state stands before theirs; the number of the frame follows whose state is kept.
+const LISTS: u8 = 1;
+const STATE_SENT: u8 = 2;
+const STATE_KEPT: u8 = 4;
+
 /// What results have before their records.
 const RESULTS_BYTES: usize = 30;
 
-/// What exceptions to run again for have before their records, and what parts and folded results have.
+/// What exceptions to run again for have before their records, and what parts, folded results, and results with a state have.
 const RETRIABLE_BYTES: usize = 28;
 
 /// An item is made into so many others at most.
@@ -266,11 +272,25 @@ pub struct Execute {
     pub first: u64,
     /// Number of items.
     pub count: u32,
+    /// The state that comes to the first item, if its segment carries one.
+    pub state: GivenState,
     /// Each item is a list of records: `varint(records << 2 | data << 1 | state)` stands before them. With `data`, its result must be data; with
     /// `state`, the first one is what a slot wants to be given back.
     pub lists: bool,
-    /// The items' records.
+    /// The items' records, behind that of the state if it is [sent](GivenState::Sent).
     pub records: Bytes,
+}
+
+/// Where a slot finds the state that comes to the first item of a frame.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum GivenState {
+    /// There is none, or none yet.
+    #[default]
+    Nothing,
+    /// Its record stands before those of the items.
+    Sent,
+    /// The slot has it: the one that it sent last, with results of this frame.
+    Kept(u64),
 }
 
 /// From a slot to its manager.
@@ -375,6 +395,19 @@ pub enum ToManager {
         busy: u64,
         /// The one record.
         record: Bytes,
+    },
+    /// Results of consecutive items of a segment that carries a state, and the state behind the last of them.
+    Carried {
+        /// The frame.
+        frame: u64,
+        /// The first item.
+        first: u64,
+        /// Number of items, at least one.
+        count: u32,
+        /// Time spent on them, nanoseconds.
+        busy: u64,
+        /// The record of the state, then those of the items.
+        records: Bytes,
     },
     /// The initializer has run. Said once, where the manager has one, after [`Ready`](Self::Ready).
     Initialized {
@@ -668,6 +701,13 @@ impl ToManager {
                 count,
                 busy,
                 record: records,
+            }
+            | Self::Carried {
+                frame,
+                first,
+                count,
+                busy,
+                records,
             } => {
                 out.reserve(RETRIABLE_BYTES + records.len());
                 out.put_u64(*frame);
@@ -677,6 +717,7 @@ impl ToManager {
                 out.put_slice(records);
                 match self {
                     Self::Folded { .. } => 13,
+                    Self::Carried { .. } => 14,
                     _ => 12,
                 }
             }
@@ -704,6 +745,7 @@ impl ToManager {
                 | Self::Retriable { .. }
                 | Self::Expanded { .. }
                 | Self::Folded { .. }
+                | Self::Carried { .. }
         )
     }
 
@@ -789,6 +831,19 @@ impl ToManager {
                 busy: head.get_u64(),
                 record: head,
             },
+            14 if head.len() >= RETRIABLE_BYTES => {
+                let (frame, first, count) = (head.get_u64(), head.get_u64(), head.get_u32());
+                if count == 0 {
+                    return Err(MessageError("carried"));
+                }
+                Self::Carried {
+                    frame,
+                    first,
+                    count,
+                    busy: head.get_u64(),
+                    records: head,
+                }
+            }
             _ => return Err(MessageError("result")),
         };
         Ok(message)
@@ -852,32 +907,49 @@ fn put_execute(out: &mut BytesMut, execute: &Execute) {
     out.put_u64(execute.grant);
     out.put_u64(execute.first);
     out.put_u32(execute.count);
-    out.put_u8(u8::from(execute.lists));
+    let state = match execute.state {
+        GivenState::Nothing => 0,
+        GivenState::Sent => STATE_SENT,
+        GivenState::Kept(_) => STATE_KEPT,
+    };
+    out.put_u8(u8::from(execute.lists) | state);
+    if let GivenState::Kept(frame) = execute.state {
+        out.put_u64(frame);
+    }
 }
 
 fn read_execute(mut head: Bytes) -> Result<Execute, MessageError> {
+    let malformed = MessageError("execute");
     if head.len() < EXECUTE_BYTES {
-        return Err(MessageError("execute"));
+        return Err(malformed);
     }
+    let (frame, stream) = (head.get_u64(), head.get_u32());
+    let (from, to) = (head.get_u16(), head.get_u16());
+    let lease = match head.get_u8() {
+        0 => Lease::None,
+        1 => Lease::Kept,
+        2 => Lease::PassedOn,
+        _ => return Err(malformed),
+    };
+    let (grant, first, count) = (head.get_u64(), head.get_u64(), head.get_u32());
+    let flags = head.get_u8();
+    let state = match flags & !LISTS {
+        0 => GivenState::Nothing,
+        STATE_SENT => GivenState::Sent,
+        STATE_KEPT => GivenState::Kept(head.try_get_u64().map_err(|_| malformed)?),
+        _ => return Err(malformed),
+    };
     Ok(Execute {
-        frame: head.get_u64(),
-        stream: head.get_u32(),
-        from: head.get_u16(),
-        to: head.get_u16(),
-        lease: match head.get_u8() {
-            0 => Lease::None,
-            1 => Lease::Kept,
-            2 => Lease::PassedOn,
-            _ => return Err(MessageError("execute")),
-        },
-        grant: head.get_u64(),
-        first: head.get_u64(),
-        count: head.get_u32(),
-        lists: match head.get_u8() {
-            0 => false,
-            1 => true,
-            _ => return Err(MessageError("execute")),
-        },
+        frame,
+        stream,
+        from,
+        to,
+        lease,
+        grant,
+        first,
+        count,
+        state,
+        lists: flags & LISTS != 0,
         records: head,
     })
 }

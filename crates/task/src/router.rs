@@ -4,6 +4,7 @@ mod actions;
 mod answers;
 mod blocks;
 mod bulk_parts;
+mod carried;
 mod expanded;
 mod folded;
 mod functions;

@@ -1,5 +1,6 @@
 //! The slot's side: frames come in, items go out one by one, results gather until it is time to send them.
 
+mod carry;
 mod deadline;
 mod fold;
 mod halfway;
@@ -19,7 +20,7 @@ use self::deadline::{Deadline, TimeLimit};
 use self::halfway::Rest;
 use self::pending::{Kind, Pending, ToldItem};
 use crate::message::{
-    Digest, ENVELOPE_BYTES_MAX, EncodedMessage, Execute, MessageError, PIECE_BYTES_MAX,
+    Digest, ENVELOPE_BYTES_MAX, EncodedMessage, Execute, GivenState, MessageError, PIECE_BYTES_MAX,
     ReceivedMessage, SlotEndpoint, ToManager, ToSlot,
 };
 use crate::payload::{Format, Record, RecordReader, RecordWriter};
@@ -62,6 +63,20 @@ pub struct Item {
     pub record: Record,
     /// The item is a list instead.
     pub list: Option<List>,
+    /// The state that comes to it, if its segment carries one and it is the first of its frame: others go on with that of the item before.
+    pub state: ItemState,
+}
+
+/// The state that comes to an item.
+#[derive(Debug, Default)]
+pub enum ItemState {
+    /// There is none, or none yet, or it is that of the item before.
+    #[default]
+    Nothing,
+    /// This is it.
+    Sent(Record),
+    /// The one that was sent last, with results of this frame.
+    Kept(u64),
 }
 
 /// An item that is a list of values.
@@ -168,6 +183,8 @@ pub struct SlotQueue {
     paused: Option<Deadline>,
     /// Items that were folded and not told of: since when, the time they took, how many.
     folded: (Option<Duration>, u64, u32),
+    /// Results of a frame that wait for the state behind them.
+    carried: Pending,
     /// What of a frame has passed the serial function and has no result yet.
     rest: Option<Rest>,
     /// What ran didn't end, and was answered for: nothing that it still gives counts.
@@ -207,6 +224,7 @@ impl SlotQueue {
             deadline: None,
             paused: None,
             folded: (None, 0, 0),
+            carried: Pending::default(),
             rest: None,
             has_given_up: false,
             scratch: RecordWriter::default(),
@@ -584,6 +602,7 @@ impl SlotQueue {
         self.jobs.is_empty()
             && self.pending.items == 0
             && self.folded.2 == 0
+            && self.carried.items == 0
             && self.running.is_none()
             && self.rest.is_none()
     }
@@ -737,6 +756,7 @@ impl QueuedFrame {
         if self.next >= self.end {
             return None;
         }
+        let state = self.state();
         // A record that can't be read becomes an item that can't be decoded: its own exception, not the slot's end.
         let (record, list) = match self.execute.lists {
             false => (self.reader.next_record().ok().flatten(), None),
@@ -766,7 +786,23 @@ impl QueuedFrame {
             lease,
             record,
             list,
+            state,
         })
+    }
+
+    /// The state that comes to the next item, if that is the first.
+    fn state(&mut self) -> ItemState {
+        if self.next != self.execute.first {
+            return ItemState::Nothing;
+        }
+        match self.execute.state {
+            GivenState::Nothing => ItemState::Nothing,
+            GivenState::Sent => {
+                let record = self.reader.next_record().ok().flatten();
+                ItemState::Sent(record.unwrap_or_default())
+            }
+            GivenState::Kept(frame) => ItemState::Kept(frame),
+        }
     }
 
     /// The values of the next item.

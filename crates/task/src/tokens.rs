@@ -39,6 +39,18 @@ impl Collected {
         RecordReader::new(self.records, bulk)
     }
 
+    /// Its records, and those of others behind them.
+    pub(crate) fn before(&self, others: Self) -> Self {
+        let mut records = BytesMut::with_capacity(self.records.len() + others.records.len());
+        records.extend_from_slice(&self.records);
+        records.extend_from_slice(&others.records);
+        let bulk = self.bulk.iter().cloned().chain(others.bulk);
+        Self {
+            records: records.freeze(),
+            bulk: bulk.collect(),
+        }
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         let bulk: usize = self.bulk.iter().map(Bytes::len).sum();
         (self.records.len() + bulk) as u64

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use exoskel_flow::{Lease, SegmentStep};
 use exoskel_task::message::{
-    Call, Execute, ItemRules, ReceivedMessage, SegmentFunctions, SlotEndpoint, ToManager, ToSlot,
+    Call, Execute, GivenState, ItemRules, ReceivedMessage, SegmentFunctions, SlotEndpoint,
+    ToManager, ToSlot,
 };
 use exoskel_task::payload::{Format, RecordWriter};
 use exoskel_task::slot_queue::{ItemKey, Outgoing, SerialPassage, SlotQueue, Work};
@@ -53,6 +54,7 @@ impl Slot {
             grant: 4096,
             first: 10,
             count: 6,
+            state: GivenState::Nothing,
             lists: false,
             records: records.take().1,
         }));

@@ -7,7 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use exoskel_flow::{Lease, SegmentStep};
 use exoskel_task::message::{
-    Call, EncodedMessage, Execute, ItemRules, ReceivedMessage, SegmentFunctions, ToManager, ToSlot,
+    Call, EncodedMessage, Execute, GivenState, ItemRules, ReceivedMessage, SegmentFunctions,
+    ToManager, ToSlot,
 };
 use exoskel_task::payload::{Format, RecordReader, RecordWriter};
 use exoskel_task::slot_queue::{
@@ -92,6 +93,7 @@ impl Slot {
             grant: 4096,
             first: 0,
             count,
+            state: GivenState::Nothing,
             lists: false,
             records: records.take().1,
         }));

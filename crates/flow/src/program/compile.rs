@@ -1,7 +1,7 @@
 //! From skeletons to lines of segments.
 
 use super::{
-    FunctionId, LineRole, PROGRAM_FUNCTIONS_MAX, Program, ProgramError, ProgramLine,
+    CarriedStart, FunctionId, LineRole, PROGRAM_FUNCTIONS_MAX, Program, ProgramError, ProgramLine,
     SKELETON_DEPTH_MAX, Segment, SegmentStep, Skeleton, Then,
 };
 
@@ -98,6 +98,20 @@ impl LineBuilder {
             } => self.map(*split, worker, *join, within),
             Skeleton::Reduce { .. } if !place.is_last => Err(ProgramError::ReduceNotLast),
             Skeleton::Reduce { operator, initial } => self.reduce(*operator, *initial),
+            Skeleton::Stateful { .. } | Skeleton::Scan { .. } if place.farmed => {
+                Err(ProgramError::CarriedInside)
+            }
+            Skeleton::Stateful { function, initial } => {
+                self.carried(SegmentStep::Carry, *function, Some(*initial))
+            }
+            Skeleton::Scan {
+                operator,
+                initial: None,
+            } => self.carried(SegmentStep::Scan, *operator, None),
+            Skeleton::Scan {
+                operator,
+                initial: Some(initial),
+            } => self.scan(*operator, *initial, place.is_last),
             Skeleton::Iterate { at_most, .. } if *at_most == Some(0) => Err(ProgramError::NoRound),
             Skeleton::Iterate {
                 body,
@@ -169,6 +183,12 @@ impl LineBuilder {
 
     fn flat_map(&mut self, function: FunctionId, is_last: bool) -> Result<(), ProgramError> {
         self.step(SegmentStep::Split { calls: true }, &[function], false)?;
+        self.expand_in_order(is_last);
+        Ok(())
+    }
+
+    /// What the last segment makes of items goes on in a line of its own, in their order.
+    fn expand_in_order(&mut self, is_last: bool) {
         let line = self.new_line(LineRole::User);
         let (join, after) = (None, None);
         self.end_segment(Then::Expand { line, join, after });
@@ -178,6 +198,31 @@ impl LineBuilder {
             // Its items are outcomes as they come: a segment without a step, which no item ever passes.
             self.lines[self.line].segments.push(Segment::default());
         }
+    }
+
+    fn carried(
+        &mut self,
+        step: SegmentStep,
+        function: FunctionId,
+        initial: Option<FunctionId>,
+    ) -> Result<(), ProgramError> {
+        self.step(step, &[function], true)?;
+        if let Some(last) = self.lines[self.line].segments.last_mut() {
+            last.carries = Some(initial.map_or(CarriedStart::Nothing, CarriedStart::Value));
+        }
+        Ok(())
+    }
+
+    /// There is one result more than items, even where there is no item: so they are in another line.
+    fn scan(
+        &mut self,
+        operator: FunctionId,
+        initial: FunctionId,
+        is_last: bool,
+    ) -> Result<(), ProgramError> {
+        self.carried(SegmentStep::ScanInitial, operator, Some(initial))?;
+        self.expand_in_order(is_last);
+        self.lines[self.line].first = Some(initial);
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use exoskel_flow::SegmentStep;
 use super::{Call, ItemRules, SegmentEnding, SegmentFunctions, ToSlot, get_digest};
 
 /// What is done, by the numbers that they have in messages.
-const STEPS: [SegmentStep; 11] = [
+const STEPS: [SegmentStep; 14] = [
     SegmentStep::Call,
     SegmentStep::Split { calls: false },
     SegmentStep::Split { calls: true },
@@ -20,6 +20,9 @@ const STEPS: [SegmentStep; 11] = [
     SegmentStep::CombineInitial,
     SegmentStep::Divide,
     SegmentStep::Resume,
+    SegmentStep::Carry,
+    SegmentStep::Scan,
+    SegmentStep::ScanInitial,
 ];
 
 pub(super) fn put_define(

@@ -12,6 +12,7 @@ fn messages_read_back() {
         grant: 65_536,
         first: 1 << 40,
         count: 3,
+        state: GivenState::Kept(77),
         lists: true,
         records: Bytes::from_static(b"abc"),
     };

@@ -138,6 +138,29 @@ impl RecordIndex {
         Ok(rest)
     }
 
+    /// Reads the heads anew, of a list that should hold `count` items behind one more record. Says how that is written, whether it is an
+    /// exception, and how many bytes and bulk parts are its own; it isn't in the index.
+    ///
+    /// # Errors
+    /// As those of [`read`](Self::read).
+    pub(crate) fn read_behind_first(
+        &mut self,
+        records: &[u8],
+        parts: usize,
+        count: u32,
+    ) -> Result<(Format, bool, usize, usize), RecordError> {
+        let all = count.checked_add(1);
+        let all = all.ok_or(RecordError("more records than could be counted"))?;
+        self.read(records, parts, all)?;
+        let first = self.0.remove(0);
+        for entry in &mut self.0 {
+            entry.end -= first.end;
+            entry.parts -= first.parts;
+        }
+        let (end, parts) = (first.end as usize, first.parts as usize);
+        Ok((first.format, first.exception, end, parts))
+    }
+
     /// The entries in order.
     pub(crate) fn entries(&self) -> &[Entry] {
         &self.0

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use exoskel_flow::{Action, Failure, Results, StreamId};
 
 use super::{Effect, Function, Router, Slot};
-use crate::message::{Call, Digest, Execute, SlotEndpoint, ToSlot};
+use crate::message::{Call, Digest, Execute, GivenState, SlotEndpoint, ToSlot};
 use crate::outcome::Contents;
 
 impl Router {
@@ -91,9 +91,14 @@ impl Router {
         let found = state.and_then(|state| {
             let tokens = state.tokens.get(usize::from(from))?;
             let collected = tokens.collect(first..first + u64::from(count))?;
-            Some((collected, state.ways.get(usize::from(from))?.1))
+            let (given, value) = state.given_state(from, slot.0);
+            let collected = match value {
+                Some(value) => value.before(collected),
+                None => collected,
+            };
+            Some((collected, given, state.ways.get(usize::from(from))?.1))
         });
-        let Some((collected, lists)) = found else {
+        let Some((collected, given, lists)) = found else {
             let lost = Effect::LostTrack { stream: number };
             return self.effects.push_back(lost);
         };
@@ -106,6 +111,7 @@ impl Router {
             grant,
             first,
             count,
+            state: given,
             lists,
             records: collected.records,
         };
@@ -113,19 +119,23 @@ impl Router {
         let known = self.slots.get(&slot.0);
         let maximum = known.map_or(u64::MAX, |known| known.message_bytes_max);
         let bytes = message.bytes();
-        if count == 1 && bytes > maximum {
-            // The session would not take it. So the item ends as if the slot had answered: within any grant, without a byte.
+        if (count == 1 || given == GivenState::Sent) && bytes > maximum {
+            // The session would not take it. So the items end as if the slot had answered: within any grant, without a byte. There are several only
+            // beside a state, which is too large then.
+            let items: Vec<u64> = (first..first + u64::from(count)).collect();
             let answer = Results {
                 frame,
                 first,
                 reached: to + 1,
-                sizes: &[0],
-                ended: &[first],
+                sizes: &vec![0; items.len()],
+                ended: &items,
                 busy: Duration::ZERO,
             };
             if let Ok(Some(_)) = self.scheduler.results(slot, answer, now) {
-                let contents = Contents::TooLarge { bytes, maximum };
-                self.fail((stream, from), first, contents, now);
+                for index in items {
+                    let contents = Contents::TooLarge { bytes, maximum };
+                    self.fail((stream, from), index, contents, now);
+                }
             }
             return;
         }

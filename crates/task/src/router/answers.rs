@@ -53,6 +53,23 @@ pub enum ReceiveError {
     /// Somebody else has them, or nobody.
     #[error("got a result of items that the slot doesn't have, expected one of those of its frame")]
     FoldedOthers,
+    /// The segment carries a state, which must come with results.
+    #[error("got results without the state behind them, expected both: their segment carries one")]
+    NotCarried,
+    /// The segment carries no state.
+    #[error("got a state with results of a segment that carries none")]
+    NotCarrying,
+    /// A state is a value.
+    #[error("got an exception as a state, expected a value")]
+    ExceptionAsState,
+    /// It could not travel with items.
+    #[error("got a state of {bytes} bytes, expected at most {maximum}, half of a message")]
+    StateTooLarge {
+        /// Its bytes.
+        bytes: u64,
+        /// The most that it may have.
+        maximum: u64,
+    },
     /// The segment gives a result for each item.
     #[error("got one result of many items, expected one of each")]
     NotFolding,
@@ -179,6 +196,19 @@ impl Router {
                 self.heads = heads;
                 result?;
             }
+            ToManager::Carried {
+                frame,
+                first,
+                count,
+                busy,
+                records,
+            } => {
+                let arrived = Arrived::new(frame, first, busy, records, bulk);
+                let mut heads = std::mem::take(&mut self.heads);
+                let result = self.carried(slot, arrived, count, &mut heads, now);
+                self.heads = heads;
+                result?;
+            }
             ToManager::Released { frame, busy } => {
                 let busy = Duration::from_nanos(busy);
                 self.scheduler.released(id, FrameId(frame), busy, now);
@@ -269,6 +299,9 @@ impl Router {
         heads.judge(&arrived, &origin, tokens);
         let is_users = state.role == LineRole::User;
         if heads.ended.len() < heads.index.entries().len() {
+            if state.carried.contains_key(&from) {
+                return Err(ReceiveError::NotCarried);
+            }
             state.check_kind(arrived.reached)?;
         }
         let counted = match state.again(to, arrived.reached) {
@@ -283,6 +316,8 @@ impl Router {
         let Some(state) = self.line(number, line) else {
             return Ok(());
         };
+        // What the slot has of a state may not be what it has sent.
+        state.forget_kept(from);
         if !is_users {
             heads.part(state.keeps_parts());
         }
@@ -304,7 +339,12 @@ impl Router {
     }
 
     /// Hands results on that count: to the users, to other segments, or to what waits for them.
-    fn hand_on(&mut self, (number, line): (u64, u16), parcels: Vec<Parcel>, now: Duration) {
+    pub(super) fn hand_on(
+        &mut self,
+        (number, line): (u64, u16),
+        parcels: Vec<Parcel>,
+        now: Duration,
+    ) {
         for parcel in parcels {
             let Some(state) = self.line(number, line) else {
                 return;
@@ -432,7 +472,10 @@ impl Router {
 }
 
 /// Puts what counts in the order of items, in which bulk parts are handed out. Says whether there is any.
-fn accept(counts: &mut Vec<(Range<Index>, ResultWay)>, accepted: Option<Accepted<'_>>) -> bool {
+pub(super) fn accept(
+    counts: &mut Vec<(Range<Index>, ResultWay)>,
+    accepted: Option<Accepted<'_>>,
+) -> bool {
     let Some(accepted) = accepted else {
         return false;
     };

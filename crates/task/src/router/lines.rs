@@ -7,6 +7,7 @@ use std::time::Duration;
 use exoskel_flow::{Index, LineRole, Program, ProgramLine, StreamId, Then};
 
 use super::blocks::Block;
+use super::carried::CarriedState;
 use super::order::OrderedPlace;
 use super::{Effect, Function, Router, Stream};
 use crate::message::{SegmentEnding, SegmentFunctions};
@@ -38,6 +39,8 @@ pub(super) struct ItemLine {
     pub(super) has_ended: bool,
     /// How many rounds items have gone that have another one before them, by the last segments of loops.
     rounds: BTreeMap<u16, BTreeMap<Index, u32>>,
+    /// The states of segments that carry one.
+    pub(super) carried: BTreeMap<u16, CarriedState>,
 }
 
 impl ItemLine {
@@ -81,6 +84,7 @@ impl ItemLine {
             next: 0,
             has_ended: false,
             rounds: BTreeMap::new(),
+            carried: CarriedState::all(line, functions),
         }
     }
 
@@ -107,9 +111,16 @@ impl ItemLine {
         let at = |segment: usize| self.ways.get(segment).map_or(Then::Next, |way| way.0);
         let to = usize::from(to);
         match at(to) {
-            Then::Next if self.segments.get(to).is_some_and(|segment| segment.serial) => at(to + 1),
+            Then::Next if self.goes_on(to) => at(to + 1),
             then => then,
         }
+    }
+
+    /// Whether a slot may go on by itself behind this segment.
+    fn goes_on(&self, segment: usize) -> bool {
+        let is_serial = self.segments.get(segment).is_some_and(|known| known.serial);
+        // A place is the number of a segment.
+        is_serial && !self.carried.contains_key(&(segment as u16))
     }
 
     /// Whether nothing is done with its items: they are outcomes as they come.

@@ -10,7 +10,7 @@ use exoskel_flow::{FrameId, Index};
 use super::bulk_parts::BulkParts;
 use crate::outcome::{Contents, Origin};
 use crate::payload::{Batch, Format, ListHead, RecordError, RecordIndex, RecordReader};
-use crate::tokens::Tokens;
+use crate::tokens::{Collected, Tokens};
 
 /// Some results of one frame.
 pub(super) struct Arrived {
@@ -44,6 +44,13 @@ impl Arrived {
             bulk,
         }
     }
+}
+
+/// The state that came with results.
+pub(super) struct ArrivedState {
+    pub(super) value: Collected,
+    pub(super) format: Format,
+    pub(super) is_exception: bool,
 }
 
 /// Where a result that counts goes.
@@ -81,6 +88,31 @@ impl Heads {
         self.index
             .sizes(arrived.bulk.iter().map(Vec::len), &mut self.sizes);
         Ok(())
+    }
+
+    /// Reads the results of a segment that carries a state, with the state before them.
+    pub(super) fn read_carried(
+        &mut self,
+        mut arrived: Arrived,
+        count: u32,
+    ) -> Result<(Arrived, ArrivedState), RecordError> {
+        self.ended.clear();
+        self.refused.clear();
+        let (format, is_exception, end, parts) =
+            self.index
+                .read_behind_first(&arrived.records, arrived.bulk.len(), count)?;
+        let records = arrived.records.split_to(end);
+        let rest = arrived.bulk.split_off(parts);
+        let bulk = std::mem::replace(&mut arrived.bulk, rest);
+        let bulk = bulk.into_iter().map(Bytes::from).collect();
+        self.index
+            .sizes(arrived.bulk.iter().map(Vec::len), &mut self.sizes);
+        let state = ArrivedState {
+            value: Collected { records, bulk },
+            format,
+            is_exception,
+        };
+        Ok((arrived, state))
     }
 
     /// Cuts outcomes apart that aren't the users': what has ended is by itself, and all else waits for others if it is `kept`.
@@ -192,7 +224,7 @@ impl<'a> Parcels<'a> {
         }
     }
 
-    fn cut_run(&mut self, run: Range<Index>, way: ResultWay, origin: Arc<Origin>) {
+    pub(super) fn cut_run(&mut self, run: Range<Index>, way: ResultWay, origin: Arc<Origin>) {
         let refused = self.refused;
         let is_refused =
             |index: Index| !refused.is_empty() && refused.binary_search(&index).is_ok();

@@ -60,6 +60,11 @@ impl Router {
         self.numbers
             .extend(ids.map(|(line, state)| (state.id, (number, line))));
         self.streams.insert(number, stream);
+        for (line, known) in (0..).zip(program.lines()) {
+            if let Some(first) = known.first {
+                self.admit_first(number, line, first, now);
+            }
+        }
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use super::{ItemKey, Kind, Outgoing, Pending, SlotQueue, TooLarge};
 use crate::payload::RecordWriter;
 
 /// Who folds tells of it after so long at the latest: what is told of isn't run again when the slot is lost.
-const FOLD_TIME: Duration = Duration::from_millis(50);
+pub(super) const FOLD_TIME: Duration = Duration::from_millis(50);
 
 impl SlotQueue {
     /// An item has been folded into those before it. Says whether it is time to tell of that.
@@ -59,7 +59,9 @@ mod tests {
     use exoskel_flow::Lease;
 
     use super::*;
-    use crate::message::{Call, Execute, ItemRules, ReceivedMessage, ToManager, ToSlot};
+    use crate::message::{
+        Call, Execute, GivenState, ItemRules, ReceivedMessage, ToManager, ToSlot,
+    };
     use crate::payload::Format;
     use crate::slot_queue::{SerialPassage, Work};
 
@@ -105,6 +107,7 @@ mod tests {
             grant: 10,
             first: 7,
             count: 3,
+            state: GivenState::Nothing,
             lists: false,
             records: records.take().1,
         };

@@ -19,6 +19,8 @@ pub(super) enum Kind {
     Expanded,
     /// One record is that of all items.
     Folded,
+    /// The first record is a state, those of the items follow.
+    Carried,
 }
 
 #[derive(Debug, Default)]
@@ -118,6 +120,13 @@ impl Pending {
                 busy,
                 record: records,
             },
+            Kind::Carried => ToManager::Carried {
+                frame,
+                first,
+                count,
+                busy,
+                records,
+            },
         };
         (count > 0).then(|| Outgoing {
             message: message.with_bulk(bulk),
@@ -125,7 +134,8 @@ impl Pending {
         })
     }
 
-    /// What waits for a grant is dropped. The manager knows of its first item, and still counts on an answer for the others that were folded into it.
+    /// What waits for a grant is dropped. The manager knows of its first item, and still counts on an answer for the others that were folded into it,
+    /// or come with it.
     pub(super) fn give_up(&self) -> Option<Outgoing> {
         let recalled = ToManager::Recalled {
             frame: self.frame,

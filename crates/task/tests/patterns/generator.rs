@@ -2,7 +2,7 @@
 
 use exoskel_flow::{FunctionId, Skeleton};
 
-use super::meaning::RAISING;
+use super::meaning::{INITIAL, RAISING};
 
 /// A generator that follows from its seed (xorshift).
 pub(crate) struct Random(u64);
@@ -37,7 +37,7 @@ pub(crate) fn program(random: &mut Random, raises: bool) -> Skeleton {
     for _ in 0..1 + maker.random.below(3) {
         stages.push(match maker.random.below(3) {
             0 => Skeleton::FlatMap(maker.function()),
-            _ => maker.stage(3),
+            _ => maker.stage(3, true),
         });
     }
     if maker.random.is(3) {
@@ -61,21 +61,31 @@ impl Maker<'_> {
         FunctionId(base + self.random.below(u64::from(RAISING)) as u32)
     }
 
-    fn stage(&mut self, depth: u32) -> Skeleton {
-        match (self.random.below(7), depth) {
+    /// A stage. Where items have an order, they may bring a state along.
+    fn stage(&mut self, depth: u32, has_order: bool) -> Skeleton {
+        match (self.random.below(9), depth) {
+            (7, _) if has_order => Skeleton::Stateful {
+                function: self.function(),
+                initial: FunctionId(INITIAL.into()),
+            },
+            (8, _) if has_order => Skeleton::Scan {
+                operator: self.function(),
+                initial: self.random.is(2).then_some(FunctionId(INITIAL.into())),
+            },
             (0, _) | (_, 0) => Skeleton::Seq(self.function()),
-            (1, _) => Skeleton::Farm(Box::new(self.stage(depth - 1))),
+            (1, _) => Skeleton::Farm(Box::new(self.stage(depth - 1, false))),
             (2, _) => {
                 let stages = 1 + self.random.below(2);
-                Skeleton::Pipeline((0..stages).map(|_| self.stage(depth - 1)).collect())
+                let stages = (0..stages).map(|_| self.stage(depth - 1, has_order));
+                Skeleton::Pipeline(stages.collect())
             }
             (3 | 4, _) => Skeleton::Map {
                 split: self.random.is(2).then(|| self.function()),
-                worker: Box::new(self.stage(depth - 1)),
+                worker: Box::new(self.stage(depth - 1, false)),
                 join: self.random.is(2).then(|| self.function()),
             },
             (5, _) => Skeleton::Iterate {
-                body: Box::new(self.stage(depth - 1)),
+                body: Box::new(self.stage(depth - 1, false)),
                 until: self.function(),
                 at_most: Some(1 + self.random.below(4) as u32),
             },

@@ -50,7 +50,10 @@ struct Site {
 fn plan(skeleton: Skeleton) -> StreamPlan {
     let function = |number: u8| Function {
         digest: [number; 32],
-        pickle: Bytes::from(vec![number]),
+        pickle: match number {
+            meaning::INITIAL => Value::untouched(meaning::initial()).body(),
+            _ => Bytes::from(vec![number]),
+        },
     };
     StreamPlan {
         skeleton,
@@ -258,11 +261,7 @@ fn run(seed: u64, raises: bool, strangers: bool, end: End) {
             let mut builder = BatchBuilder::default();
             let admitted = left.by_ref().take(1 + site.random.below(6) as usize);
             for data in admitted {
-                let value = Value {
-                    data,
-                    touched: false,
-                };
-                let (body, bulk) = value.write();
+                let (body, bulk) = Value::untouched(data).write();
                 builder.push(Format::Pickle, &body, &[], bulk);
             }
             let batch = builder.take(Origin::user());

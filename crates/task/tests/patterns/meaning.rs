@@ -17,10 +17,21 @@ pub(crate) enum Data {
 }
 
 impl Value {
-    /// The body of its record, and its bulk parts: some have none, some one, some two.
-    pub(crate) fn write(&self) -> (Vec<u8>, Vec<Bytes>) {
+    pub(crate) fn untouched(data: Data) -> Self {
+        let touched = false;
+        Self { data, touched }
+    }
+
+    /// The body of its record without bulk parts.
+    pub(crate) fn body(&self) -> Bytes {
         let mut body = vec![u8::from(self.touched)];
         self.data.write(&mut body);
+        body.into()
+    }
+
+    /// The body of its record, and its bulk parts: some have none, some one, some two.
+    pub(crate) fn write(&self) -> (Vec<u8>, Vec<Bytes>) {
+        let mut body = Vec::from(self.body());
         let mut bulk = Vec::new();
         for _ in 0..self.data.sum() % 3 {
             let at = 1 + body[1..].len() / 2;
@@ -143,9 +154,24 @@ pub(crate) fn divide(value: &Data) -> Vec<Data> {
     (0..sum % 3 + 1).map(part).collect()
 }
 
-/// The initial value of a reduction, in the table of functions.
+/// The initial value of a reduction, of a state and of a scan, in the table of functions.
 pub(crate) fn initial() -> Data {
     Data::Number(4711)
+}
+
+/// Its number there, where it travels as an item does.
+pub(crate) const INITIAL: u8 = 201;
+
+/// The next state, and a result.
+pub(crate) fn carry(function: u32, state: Data, item: Data) -> Result<(Data, Data), Raised> {
+    let result = call(function, &Data::List(vec![state.clone(), item.clone()]))?;
+    let state = Data::Number((state.sum() * 31 + item.sum()) % 10_007);
+    Ok((state, result))
+}
+
+/// Neither associative nor commutative: a scan goes from the left.
+pub(crate) fn scan(function: u32, first: Data, second: Data) -> Result<Data, Raised> {
+    call(function, &Data::List(vec![first, second]))
 }
 
 /// What each item comes to, of all items in front of this skeleton.
@@ -190,6 +216,33 @@ pub(crate) fn run(
                 first.into_iter().chain(all).reduce(operator).ok_or(Raised)
             });
             vec![folded]
+        }
+        Skeleton::Stateful { function, .. } => {
+            let mut state = initial();
+            let one = |item: Result<Data, Raised>| {
+                let (next, result) = carry(function.0, state.clone(), item?)?;
+                state = next;
+                Ok(result)
+            };
+            items.into_iter().map(one).collect()
+        }
+        Skeleton::Scan {
+            operator,
+            initial: first,
+        } => {
+            let mut state = first.map(|_| initial());
+            let before = state.clone().map(Ok);
+            let one = |item: Result<Data, Raised>| {
+                let item = item?;
+                let next = match state.clone() {
+                    Some(state) => scan(operator.0, state, item)?,
+                    None => item,
+                };
+                state = Some(next.clone());
+                Ok(next)
+            };
+            let results: Vec<_> = items.into_iter().map(one).collect();
+            before.into_iter().chain(results).collect()
         }
         Skeleton::Iterate {
             body,

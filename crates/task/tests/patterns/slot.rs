@@ -9,7 +9,7 @@ use exoskel_task::message::{
     ReceivedMessage, SegmentEnding, SegmentFunctions, SlotEndpoint, ToSlot,
 };
 use exoskel_task::payload::{Format, Record, RecordWriter};
-use exoskel_task::slot_queue::{ItemKey, Outgoing, SerialPassage, Work};
+use exoskel_task::slot_queue::{Item, ItemKey, ItemState, Outgoing, SerialPassage, Work};
 
 use super::generator::Random;
 use super::meaning::{self, Data, Raised, Value};
@@ -30,6 +30,17 @@ pub(crate) struct Slot {
     rest: VecDeque<(ItemKey, u16, Format, Flow)>,
     /// The first item that was folded, the one behind the last, and what came of them.
     folding: Option<(ItemKey, u64, Format, Value)>,
+    /// The states of segments that carry one, and the last item whose result waits for one.
+    carried: HashMap<(u32, u16), Carried>,
+    carrying: Option<ItemKey>,
+}
+
+/// The state that a slot has behind the items of a frame.
+struct Carried {
+    frame: u64,
+    next: u64,
+    state: Option<Value>,
+    format: Format,
 }
 
 /// An item on its way.
@@ -53,6 +64,8 @@ impl Slot {
             passed: VecDeque::new(),
             rest: VecDeque::new(),
             folding: None,
+            carried: HashMap::new(),
+            carrying: None,
         }
     }
 
@@ -74,6 +87,10 @@ impl Slot {
         if !goes_on {
             self.end_folding();
         }
+        match (&work, &self.carrying) {
+            (Work::Item(item), Some(key)) if item.key.frame == key.frame => {}
+            _ => self.end_carrying(),
+        }
         match work {
             Work::Code(ToSlot::Define {
                 stream, segments, ..
@@ -82,8 +99,10 @@ impl Slot {
             }
             Work::Code(ToSlot::Forget { stream }) => {
                 self.programs.remove(&stream);
+                self.carried.retain(|(of, _), _| *of != stream);
             }
             Work::Code(_) => {}
+            Work::Item(item) if self.carries(item.key.stream, item.from) => self.carry(item, now),
             Work::Item(item) => {
                 let (key, from, lease) = (item.key, item.from, item.lease);
                 let (format, flow) = match item.list {
@@ -247,6 +266,9 @@ impl Slot {
                 let folded = list.into_iter().fold(meaning::initial(), meaning::operator);
                 Flow::Value(value(folded))
             }
+            SegmentStep::Carry | SegmentStep::Scan | SegmentStep::ScanInitial => {
+                panic!("a state comes to it")
+            }
             SegmentStep::Divide | SegmentStep::Resume => {
                 let SegmentEnding::Expand { after: Some(after) } = ending else {
                     panic!("a division ends so");
@@ -287,6 +309,100 @@ impl Slot {
             }),
             Flow::Folding(value) => return self.fold(key, format, value, now),
         };
+        self.outbox.extend(answers.unwrap());
+    }
+
+    fn step_at(&self, stream: u32, segment: u16) -> Option<(SegmentStep, u32)> {
+        let segment = self.programs.get(&stream)?.get(usize::from(segment))?;
+        let function = segment.functions.first()?;
+        Some((*segment.steps.first()?, function[0].into()))
+    }
+
+    fn carries(&self, stream: u32, segment: u16) -> bool {
+        let step = self.step_at(stream, segment).map(|(step, _)| step);
+        matches!(
+            step,
+            Some(SegmentStep::Carry | SegmentStep::Scan | SegmentStep::ScanInitial)
+        )
+    }
+
+    fn carry(&mut self, item: Item, now: Duration) {
+        let Item { key, from, .. } = item;
+        let place = (key.stream, from);
+        let (step, function) = self.step_at(key.stream, from).unwrap();
+        let kept = self.carried.remove(&place);
+        let (state, format) = match (item.state, kept) {
+            (_, Some(kept)) if (kept.frame, kept.next) == (key.frame, key.index) => {
+                (kept.state, kept.format)
+            }
+            (ItemState::Kept(frame), Some(kept)) => {
+                assert_eq!(kept.frame, frame, "the state of that frame isn't here");
+                (kept.state, kept.format)
+            }
+            (ItemState::Kept(frame), None) => panic!("no state of frame {frame} is here"),
+            (ItemState::Sent(record), _) => (Some(read(&record)), record.format),
+            (ItemState::Nothing, _) => (None, Format::Pickle),
+        };
+        let format = match (format, self.format(item.record.format)) {
+            (Format::Pickle, Format::Pickle) => Format::Pickle,
+            _ => Format::Data,
+        };
+        let value = read(&item.record);
+        let touched =
+            value.touched || self.is_stranger || state.as_ref().is_some_and(|state| state.touched);
+        let first = state.clone().map(|state| state.data);
+        let made = match (step, first) {
+            (SegmentStep::Carry, Some(first)) => meaning::carry(function, first, value.data),
+            (SegmentStep::Carry | SegmentStep::ScanInitial, None) => panic!("a state is there"),
+            (_, Some(first)) => {
+                let next = meaning::scan(function, first, value.data);
+                next.map(|next| (next.clone(), next))
+            }
+            (_, None) => Ok((value.data.clone(), value.data)),
+        };
+        let made = made.map(|(state, result)| {
+            let [state, result] = [state, result].map(|data| Value { data, touched });
+            (state, result)
+        });
+        let told = made.clone();
+        let write = |writer: &mut RecordWriter| match told {
+            Ok((_, result)) => write(writer, format, &result),
+            Err(Raised) => writer.push(format, true, &[u8::from(touched)], &[], []),
+        };
+        // What raises may have seen what a stranger made, and have kept it.
+        let state = made.map_or_else(
+            |_| state.map(|state| Value { touched, ..state }),
+            |(state, _)| Some(state),
+        );
+        if state.is_none() {
+            let answers = self.queue.finish(key, now, write);
+            self.outbox.extend(answers.unwrap());
+            return;
+        }
+        let next = key.index + 1;
+        let carried = Carried {
+            frame: key.frame,
+            next,
+            state,
+            format,
+        };
+        self.carried.insert(place, carried);
+        self.carrying = Some(key);
+        if self.queue.carry(key, now, write).unwrap() {
+            self.end_carrying();
+        }
+    }
+
+    fn end_carrying(&mut self) {
+        let Some(key) = self.carrying.take() else {
+            return;
+        };
+        let carried = &self.carried[&(key.stream, key.to)];
+        let format = self.format(carried.format);
+        let state = carried.state.clone().unwrap();
+        let answers = self
+            .queue
+            .finish_carried(key, |writer| write(writer, format, &state));
         self.outbox.extend(answers.unwrap());
     }
 
