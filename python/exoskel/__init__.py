@@ -17,6 +17,7 @@ The names below are loaded when they are first used, so that ``import exoskel`` 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .agents_launcher import Agents
+    from .carried import Scan, Stateful
     from .contracts import Contract, Cost, Deadline, ParDegree, Throughput
     from .errors import (
         AuthenticationError,
@@ -129,6 +130,7 @@ __all__ = [
     "ResultRejectedError",
     "RunSummary",
     "Sandbox",
+    "Scan",
     "Seq",
     "Shared",
     "SharedArray",
@@ -141,6 +143,7 @@ __all__ = [
     "Source",
     "Ssh",
     "StartpointError",
+    "Stateful",
     "Status",
     "StreamStatus",
     "Summary",
@@ -192,6 +195,7 @@ _HOMES = {
     "RemoteTraceback": "errors",
     "RunSummary": "runs",
     "Sandbox": "sandbox",
+    "Scan": "carried",
     "Seq": "skeletons",
     "Shared": "shared_contents",
     "SharedArray": "member",
@@ -201,6 +205,7 @@ _HOMES = {
     "Slurm": "slurm_launcher",
     "Source": "sources",
     "Ssh": "launchers",
+    "Stateful": "carried",
     "Status": "status",
     "StreamStatus": "status",
     "Summary": "summary",

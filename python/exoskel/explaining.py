@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .carried import Scan, Stateful
 from .frozen import shown
 from .patterns import DivideAndConquer, FlatMap, Iterate, Map, Reduce
 from .plans import map_of, steps_of
@@ -80,6 +81,13 @@ def _told(skeleton: Skeleton[Any, Any]) -> str:
             function = skeleton.function
             made = " (made once in each slot)" if _is_made(function) else ""
             return f"{shown(function)}{made}"
+        case Stateful():
+            return (
+                f"{shown(skeleton.function)}, with a state that begins as {shown(skeleton.initial)}"
+            )
+        case Scan():
+            before = f", from {shown(skeleton.initial)} on" if skeleton.has_initial else ""
+            return f"what {shown(skeleton.operation)} makes of it and all before it{before}"
         case FlatMap():
             return f"{shown(skeleton.function)}, which gives any number of results"
         case Map():

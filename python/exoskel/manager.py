@@ -259,6 +259,10 @@ class Manager:
             raise JournalError(
                 f"got a journal for {self._shown}, expected a program that gives one result for each item: a journal counts them"
             )
+        if self._plan.program.carries and journal is not None:
+            raise JournalError(
+                f"got a journal for {self._shown}, expected a program without Stateful and Scan: a run that goes on would begin with their first state again"
+            )
         if self._plan.reduction is not None:
             return run_reduction(
                 source,

@@ -494,6 +494,33 @@ def result_not_sent(error: BaseException, function: Callable[..., Any] | None) -
     return outcome
 
 
+def state_not_sent(error: BaseException, function: Callable[..., Any] | None) -> BaseException:
+    """Return the outcome of items behind which there is a state that can't be sent.
+
+    Parameters
+    ----------
+    error : BaseException
+        What pickling the state raised.
+    function : callable or None
+        What returned the state, if that is known.
+
+    Returns
+    -------
+    BaseException
+        As `result_not_sent` returns it.
+    """
+    if isinstance(error, errors.ExoskelError | MemoryError) or not isinstance(error, Exception):
+        return error
+    from .short_text import name_of
+
+    state = "the state" if function is None else f"the state of {name_of(function)}"
+    outcome = errors.ProgramError(
+        f"{state} can't be sent: {type(error).__name__}: {_text(error)}; keep what pickle takes"
+    )
+    outcome.__cause__ = error
+    return outcome
+
+
 def workers_lost(item: int | None, workers: int, last_end: str | None) -> WorkerLostError:
     """Return the outcome of an item or a call that took down one worker after the other.
 

@@ -19,6 +19,7 @@ from .skeletons import (
     Structure,
     as_written,
     check_function,
+    refuse_carried,
     refuse_reduction,
     skeleton_of,
 )
@@ -128,6 +129,7 @@ class Map(Skeleton[In, Out]):
             check_function(split, "split of Map", 1, gives_iterable=True)
         worker = skeleton_of(worker, "worker of Map")
         refuse_reduction(worker, "Map")
+        refuse_carried(worker, "Map")
         if join is not None:
             check_function(join, "join of Map", 1)
         super().__init__(split, worker, join)
@@ -392,6 +394,7 @@ class Iterate(Skeleton[In, Out]):
     ) -> None:
         skeleton = skeleton_of(body, "body of Iterate")
         refuse_reduction(skeleton, "Iterate")
+        refuse_carried(skeleton, "Iterate")
         if skeleton.gives_many:
             raise TypeError(
                 f"got {skeleton!r} as body of Iterate, expected one result for each item: put the FlatMap into a Map, whose join makes one of many"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .carried import Scan, Stateful
 from .patterns import DivideAndConquer, Iterate, Map, Reduce
 from .skeletons import Farm, Pipeline, Seq, Skeleton, Structure, flatten
 
@@ -95,6 +96,8 @@ def steps_of(
             return steps_of(skeleton.stage, True)
         case Seq():
             return [(not is_farmed, skeleton)]
+        case Stateful() | Scan():
+            return [(True, skeleton)]
     return [(False, skeleton)]
 
 

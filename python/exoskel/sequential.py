@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
+from itertools import chain
 from typing import Any
 
 from .instances import close_instances
@@ -10,7 +12,15 @@ from .outcome import add_item_note
 from .short_text import describe_subject, name_of, short_text
 from .skeletons import Skeleton, Structure, flatten
 
-__all__ = ["iterated", "results_of", "run_sequential", "single", "split_reduction"]
+__all__ = [
+    "begun",
+    "iterated",
+    "pair_of",
+    "results_of",
+    "run_sequential",
+    "single",
+    "split_reduction",
+]
 
 # How often `check=True` tries out an operation.
 CHECKS_MAX = 100
@@ -53,7 +63,8 @@ def run_sequential(
     try:
         numbered = enumerate(items, first)
         if gives_many(structure):
-            values = _all_noted(results_of(structure, functions), numbered)
+            before, results = begun(structure, functions)
+            values = chain(before, _all_noted(results, numbered))
         else:
             values = _noted(single(structure, functions), numbered)
         if reduction is None:
@@ -129,6 +140,44 @@ def _reduced(reduction: Structure, functions: list[Any], values: Iterator[Any], 
     )
 
 
+def begun(
+    structure: Structure, functions: list[Callable[[Any], Any]]
+) -> tuple[Iterator[Any], Callable[[Any], Iterator[Any]]]:
+    """Return what iterates over the results of an item, and over those that come before all items.
+
+    Parameters
+    ----------
+    structure : tuple
+        A structure without a reduction.
+    functions : list of callable
+        Its functions.
+
+    Returns
+    -------
+    before : iterator
+        The initial values of scans, and what the stages behind those make of them. It is to be used up first.
+    results : callable
+        As `results_of` returns it, for items in their order.
+    """
+    structures = _stages_in(structure)
+    stages = [results_of(stage, functions) for stage in structures]
+
+    def before() -> Iterator[Any]:
+        for place in reversed(range(len(stages))):
+            match structures[place]:
+                case ("scan", _, True, initial):
+                    value = deepcopy(functions[initial])
+                    yield from _chained(stages[place + 1 :])(value)
+
+    return before(), _chained(stages)
+
+
+def _stages_in(structure: Structure) -> list[Structure]:
+    if structure[0] == "pipeline":
+        return [stage for inner in structure[1] for stage in _stages_in(inner)]
+    return [structure]
+
+
 def results_of(
     structure: Structure, functions: list[Callable[[Any], Any]]
 ) -> Callable[[Any], Iterator[Any]]:
@@ -179,7 +228,7 @@ def gives_many(structure: Structure) -> bool:
         return gives_many(structure[1])
     if kind == "pipeline":
         return any(map(gives_many, structure[1]))
-    return bool(kind == "flat_map")
+    return bool(kind == "flat_map" or (kind == "scan" and structure[2]))
 
 
 def single(structure: Structure, functions: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
@@ -211,6 +260,12 @@ def single(structure: Structure, functions: list[Callable[[Any], Any]]) -> Calla
             results_of(worker, functions),
             None if join is None else functions[join],
         )
+    if kind == "stateful":
+        _, function, initial = structure
+        return _with_state(functions[function], functions[initial])
+    if kind == "scan":
+        _, operation, has_initial, initial = structure
+        return _scanned(functions[operation], functions[initial] if has_initial else ...)
     if kind == "iterate":
         _, body, until, at_most = structure
         return _repeated(single(body, functions), functions[until], at_most)
@@ -257,6 +312,9 @@ def _iterated(function: Callable[[Any], Any]) -> Callable[[Any], Iterator[Any]]:
 def _chained(
     stages: list[Callable[[Any], Iterator[Any]]],
 ) -> Callable[[Any], Iterator[Any]]:
+    if not stages:
+        return lambda item: iter((item,))
+
     def results(item: Any) -> Iterator[Any]:
         # The last stage gives the results; the others are on their way. Each item goes through all stages before the next one does.
         open_stages = [stages[0](item)]
@@ -296,6 +354,57 @@ def _mapped(
         return results if join is None else join(results)
 
     return mapped
+
+
+def _with_state(
+    function: Callable[[Any, Any], tuple[Any, Any]], initial: Any
+) -> Callable[[Any], Any]:
+    state = deepcopy(initial)
+
+    def with_state(item: Any) -> Any:
+        nonlocal state
+        state, result = pair_of(function(state, item), function)
+        return result
+
+    return with_state
+
+
+def _scanned(operation: Callable[[Any, Any], Any], initial: Any) -> Callable[[Any], Any]:
+    made = deepcopy(initial)
+
+    def scanned(item: Any) -> Any:
+        nonlocal made
+        made = item if made is ... else operation(made, item)
+        return made
+
+    return scanned
+
+
+def pair_of(value: Any, function: Callable[..., Any]) -> tuple[Any, Any]:
+    """Return the next state and the result that the function of a `Stateful` has returned.
+
+    Parameters
+    ----------
+    value : object
+        What it returned.
+    function : callable
+        The function.
+
+    Returns
+    -------
+    tuple of two objects
+        The same.
+
+    Raises
+    ------
+    TypeError
+        If it is no tuple of two.
+    """
+    if isinstance(value, tuple) and len(value) == 2:
+        return value
+    raise TypeError(
+        f"got {short_text(value)} from {name_of(function)}, expected a tuple of two: the next state, and the result of the item"
+    )
 
 
 def _repeated(

@@ -114,6 +114,11 @@ class Skeleton(Frozen, Generic[In, Out]):
         """Whether all items together have one result."""
         return False
 
+    @property
+    def carries(self) -> bool:
+        """Whether an item finds what those before it have left."""
+        return False
+
     def structure(self, index: Callable[[object], int]) -> Structure:
         """Return the structure of this skeleton; see `flatten`.
 
@@ -201,6 +206,7 @@ class Farm(Skeleton[In, Out]):
         # A bare function here is what the farm runs, and no farm of its own.
         stage = _skeleton_or_none(stage, "Farm") or Seq(stage)
         refuse_reduction(stage, "Farm")
+        refuse_carried(stage, "Farm")
         super().__init__(stage)
 
     def __repr__(self) -> str:
@@ -330,6 +336,11 @@ class Pipeline(Skeleton[In, Out]):
         """Whether the last stage does."""
         return self.stages[-1].reduces
 
+    @property
+    def carries(self) -> bool:
+        """Whether one of the stages does."""
+        return any(stage.carries for stage in self.stages)
+
     def structure(self, index: Callable[[object], int]) -> Structure:
         """Return ``("pipeline", (structure, ...))``."""
         return ("pipeline", tuple(stage.structure(index) for stage in self.stages))
@@ -428,6 +439,28 @@ def refuse_reduction(stage: Skeleton[Any, Any], place: str) -> None:
     if stage.reduces:
         raise TypeError(
             f"got {shown(stage)} in {place}, expected Reduce as the last stage of a program: it takes the results of all items"
+        )
+
+
+def refuse_carried(stage: Skeleton[Any, Any], place: str) -> None:
+    """Check that a stage takes nothing along from item to item.
+
+    Parameters
+    ----------
+    stage : Skeleton
+        The stage.
+    place : str
+        Where it stands, for the error.
+
+    Raises
+    ------
+    TypeError
+        If it does.
+    """
+    if stage.carries:
+        raise TypeError(
+            f"got {shown(stage)} in {place}, where items run at the same time, expected Stateful and Scan as stages of the program's "
+            "own pipeline: they take items in their order"
         )
 
 

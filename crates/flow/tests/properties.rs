@@ -16,14 +16,28 @@ use proptest::test_runner::TestRunner;
 
 fn skeletons() -> impl Strategy<Value = Skeleton> {
     let leaf = (0u32..8).prop_map(|number| Skeleton::Seq(FunctionId(number)));
-    leaf.prop_recursive(3, 8, 3, |inner| {
+    let farmed = leaf.prop_recursive(3, 8, 3, |inner| {
         prop_oneof![
             inner
                 .clone()
                 .prop_map(|inner| Skeleton::Farm(Box::new(inner))),
             prop::collection::vec(inner, 1..4).prop_map(Skeleton::Pipeline),
         ]
-    })
+    });
+    // States go through the stages of a program's own pipeline.
+    let carried = prop_oneof![
+        Just(Skeleton::Stateful {
+            function: FunctionId(0),
+            initial: FunctionId(1),
+        }),
+        Just(Skeleton::Scan {
+            operator: FunctionId(0),
+            initial: None,
+        }),
+    ];
+    let stages = prop_oneof![3 => farmed.clone(), 1 => carried];
+    let pipeline = prop::collection::vec(stages, 1..4).prop_map(Skeleton::Pipeline);
+    prop_oneof![farmed, pipeline]
 }
 
 fn configs() -> impl Strategy<Value = SchedulerConfig> {

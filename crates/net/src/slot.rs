@@ -13,7 +13,7 @@ use exoskel_link::{CloseReason, Endpoint, Event, LinkId, SessionError};
 use exoskel_node::SlotMachine;
 use exoskel_node::slot::SlotAnswer;
 pub use exoskel_task::slot_queue::TimeoutAnswer;
-pub use exoskel_task::slot_queue::{Item, ItemKey, List, Work};
+pub use exoskel_task::slot_queue::{Item, ItemKey, ItemState, List, Work};
 use exoskel_task::slot_queue::{Outgoing, Overdue, PENDING_TIME_MAX, SerialPassage, TooLarge};
 use tokio::sync::Notify;
 
@@ -228,6 +228,59 @@ impl SlotNode {
         write: impl FnOnce(&mut RecordWriter),
     ) -> Result<(), SessionError> {
         self.answer(|machine, now| machine.finish_expanded(key, has_state, now, write))
+    }
+
+    /// Takes the outcome of an item of a segment that carries a state: `write` appends its one record. Says whether it is time to
+    /// [tell](Self::finish_carried) of it.
+    ///
+    /// # Errors
+    /// As those of [`finish`](Self::finish).
+    pub fn carry(
+        &self,
+        key: ItemKey,
+        write: impl FnOnce(&mut RecordWriter),
+    ) -> Result<bool, SessionError> {
+        let now = self.now();
+        self.lock().carry(key, now, write).map_err(over_limit)
+    }
+
+    /// Tells of items that were [carried](Self::carry), the last of which is `key`'s: `write` appends the one record of the state behind it.
+    ///
+    /// # Errors
+    /// As those of [`finish`](Self::finish). The results wait on if it is over a limit.
+    pub fn finish_carried(
+        &self,
+        key: ItemKey,
+        write: impl FnOnce(&mut RecordWriter),
+    ) -> Result<(), SessionError> {
+        self.answer(|machine, _| machine.finish_carried(key, write))
+    }
+
+    /// How many items were [carried](Self::carry) and not told of.
+    #[must_use]
+    pub fn carried(&self) -> u32 {
+        self.lock().carried()
+    }
+
+    /// Forgets their outcomes: they are answered for in another way.
+    pub fn forget_carried(&self) {
+        self.lock().forget_carried();
+    }
+
+    /// Gives back those items, and what has not been started of their frame.
+    ///
+    /// # Errors
+    /// When the session is over.
+    pub fn give_back_carried(&self) -> Result<(), SessionError> {
+        self.answer(|machine, _| Ok(machine.give_back_carried().into_iter().collect()))
+    }
+
+    /// Gives back what has not been started of a frame.
+    ///
+    /// # Errors
+    /// When the session is over.
+    pub fn give_back_rest(&self, frame: u64) -> Result<(), SessionError> {
+        self.answer(|machine, _| Ok(machine.give_back_rest(frame).into_iter().collect()))
     }
 
     /// An item has been folded into those before it. Says whether it is time to tell of that.

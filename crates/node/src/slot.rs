@@ -202,6 +202,52 @@ impl SlotMachine {
         self.queue.finish_expanded(key, has_state, now, write)
     }
 
+    /// Takes the outcome of an item of a segment that carries a state: `write` appends its one record. Says whether it is time to tell of it.
+    ///
+    /// # Errors
+    /// When it is over the size limit.
+    pub fn carry(
+        &mut self,
+        key: ItemKey,
+        now: Duration,
+        write: impl FnOnce(&mut RecordWriter),
+    ) -> Result<bool, TooLarge> {
+        self.queue.carry(key, now, write)
+    }
+
+    /// Tells of items that were [carried](Self::carry), the last of which is `key`'s: `write` appends the one record of the state behind it.
+    ///
+    /// # Errors
+    /// When that is over its size limit.
+    pub fn finish_carried(
+        &mut self,
+        key: ItemKey,
+        write: impl FnOnce(&mut RecordWriter),
+    ) -> Result<Vec<Outgoing>, TooLarge> {
+        self.queue.finish_carried(key, write)
+    }
+
+    /// How many items were [carried](Self::carry) and not told of.
+    #[must_use]
+    pub fn carried(&self) -> u32 {
+        self.queue.carried()
+    }
+
+    /// Forgets their outcomes: they are answered for in another way.
+    pub fn forget_carried(&mut self) {
+        self.queue.forget_carried();
+    }
+
+    /// Gives back those items, and what has not been started of their frame.
+    pub fn give_back_carried(&mut self) -> Option<Outgoing> {
+        self.queue.give_back_carried()
+    }
+
+    /// Gives back what has not been started of a frame.
+    pub fn give_back_rest(&mut self, frame: u64) -> Option<Outgoing> {
+        self.queue.give_back_rest(frame)
+    }
+
     /// An item has been folded into those before it. Says whether it is time to tell of that.
     pub fn absorb(&mut self, key: ItemKey, now: Duration) -> bool {
         self.queue.absorb(key, now)

@@ -197,6 +197,15 @@ pub(crate) fn result_over_limit(py: Python<'_>, bytes: u64, room: u64) -> PyErr 
     raise(py, ExceptionKind::SizeLimit, text)
 }
 
+/// A state that is larger than its limit, which is half of a message: it travels with results, and with items.
+pub(crate) fn state_over_limit(py: Python<'_>, bytes: u64, room: u64) -> PyErr {
+    let text = format!(
+        "got a state of {bytes} bytes, expected at most {room}; keep less, or raise the limit. A state may take about half of a message: \
+         the limit of that is the smaller of the manager's (message_bytes_max) and its worker's (--message-bytes-max)"
+    );
+    raise(py, ExceptionKind::SizeLimit, text)
+}
+
 /// Writes exact built-in scalars and small tuples of them; says whether it did.
 fn write_fast(object: &Bound<'_, PyAny>, out: &mut Vec<u8>, depth: usize) -> bool {
     if let Ok(number) = object.cast_exact::<PyInt>() {

@@ -6,8 +6,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 /// Reads a structure: `("seq", f)`, `("farm", s)`, `("pipeline", (s, ...))`, `("flat_map", f)`, `("map", split, s, join)`, `("reduce", op,
-/// has_initial, initial)`, `("iterate", s, until, at_most)` or `("divide", is_base, base, divide, conquer)`, where what is a function is its number, or
-/// None where there may be none.
+/// has_initial, initial)`, `("stateful", f, initial)`, `("scan", op, has_initial, initial)`, `("iterate", s, until, at_most)` or `("divide", is_base,
+/// base, divide, conquer)`, where what is a function or an initial value is its number, or None where there may be none.
 pub(crate) fn read(structure: &Bound<'_, PyAny>) -> PyResult<Skeleton> {
     read_at(structure, 0)
 }
@@ -48,6 +48,17 @@ fn read_at(structure: &Bound<'_, PyAny>, depth: usize) -> PyResult<Skeleton> {
                 false => None,
             },
         },
+        ("stateful", 3) => Skeleton::Stateful {
+            function: function(1)?,
+            initial: function(2)?,
+        },
+        ("scan", 4) => Skeleton::Scan {
+            operator: function(1)?,
+            initial: match parts.get_item(2)?.extract()? {
+                true => optional(3)?,
+                false => None,
+            },
+        },
         ("iterate", 4) => Skeleton::Iterate {
             body: inner(1)?,
             until: function(2)?,
@@ -61,7 +72,7 @@ fn read_at(structure: &Bound<'_, PyAny>, depth: usize) -> PyResult<Skeleton> {
         },
         (other, count) => {
             return Err(PyTypeError::new_err(format!(
-                "got skeleton {other:?} of {count} parts, expected seq, farm, pipeline, flat_map, map, reduce, iterate or divide with theirs"
+                "got skeleton {other:?} of {count} parts, expected seq, farm, pipeline, flat_map, map, reduce, stateful, scan, iterate or divide with theirs"
             )));
         }
     })

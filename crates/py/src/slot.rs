@@ -1,6 +1,7 @@
 //! The loop of a worker's process: takes work from the I/O thread, runs functions, gives results.
 
 mod answers;
+mod carrying;
 mod steps;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -28,6 +29,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use self::answers::Reader;
+use self::carrying::CarriedState;
 use self::steps::{Intermediate, Passing, load};
 use crate::confinement::told_sandbox;
 use crate::data::DataEncoder;
@@ -326,6 +328,8 @@ struct LoadedProgram {
     segments: Vec<SegmentFunctions>,
     /// Which of them only call functions.
     rows: Vec<bool>,
+    /// Which of them carry a state.
+    carry: Vec<bool>,
 }
 
 struct SlotInterpreter<'py> {
@@ -347,6 +351,12 @@ struct SlotInterpreter<'py> {
     /// What has passed the serial function of a frame whose lease is passed on.
     passed: VecDeque<Passed<'py>>,
     folding: Option<Folding<'py>>,
+    /// The states of streams' segments.
+    carried: HashMap<(u32, u16), CarriedState<'py>>,
+    /// The last item whose outcome waits for the state behind it.
+    carrying: Option<ItemKey>,
+    /// Segments whose states could not be sent: each item is told of by itself, so that it is known which one that is.
+    told_one_by_one: HashSet<(u32, u16)>,
 }
 
 /// An item that has passed a serial function.
@@ -405,6 +415,9 @@ impl<'py> SlotInterpreter<'py> {
             scratch: RecordWriter::default(),
             passed: VecDeque::new(),
             folding: None,
+            carried: HashMap::new(),
+            carrying: None,
+            told_one_by_one: HashSet::new(),
             has_interrupts: false,
         }
     }
@@ -433,6 +446,7 @@ impl<'py> SlotInterpreter<'py> {
         loop {
             let mut work = self.node()?.next();
             self.end_folding_before(py, &work)?;
+            self.end_carrying_before(py, &work)?;
             if matches!(work, Work::Nothing) {
                 if !std::mem::replace(&mut idle, true) {
                     // A line without an end that a task printed leaves now, rather than with the next task's.
@@ -489,6 +503,7 @@ impl<'py> SlotInterpreter<'py> {
                 };
                 let program = LoadedProgram {
                     rows: segments.iter().map(is_row).collect(),
+                    carry: segments.iter().map(carrying::is_carrying).collect(),
                     call,
                     retries_on,
                     segments,
@@ -515,6 +530,8 @@ impl<'py> SlotInterpreter<'py> {
         let Some(program) = self.programs.remove(&stream) else {
             return Ok(());
         };
+        self.carried.retain(|(of, _), _| *of != stream);
+        self.told_one_by_one.retain(|(of, _)| *of != stream);
         let functions_of = |program: &LoadedProgram| {
             let segments = program.segments.iter();
             segments
@@ -546,6 +563,9 @@ impl<'py> SlotInterpreter<'py> {
 
     fn item(&mut self, py: Python<'py>, item: Item) -> Result<(), LoopEnd> {
         let key = item.key;
+        if item.lease == Lease::Kept && self.carries(key.stream, item.from) {
+            return self.carry_item(py, item);
+        }
         // What was made of data is no better than data.
         let format = item.list.as_ref().map(|list| list.format);
         let format = match format.unwrap_or(item.record.format) {

@@ -63,18 +63,20 @@ pub struct Item {
     pub record: Record,
     /// The item is a list instead.
     pub list: Option<List>,
-    /// The state that comes to it, if its segment carries one and it is the first of its frame: others go on with that of the item before.
+    /// The state that comes to it.
     pub state: ItemState,
 }
 
 /// The state that comes to an item.
 #[derive(Debug, Default)]
 pub enum ItemState {
-    /// There is none, or none yet, or it is that of the item before.
+    /// Its segment carries none, or the item isn't the first of its frame: the state is that of the item before.
     #[default]
+    OfItemBefore,
+    /// There is none yet.
     Nothing,
     /// This is it.
-    Sent(Record),
+    Sent(Box<Record>),
     /// The one that was sent last, with results of this frame.
     Kept(u64),
 }
@@ -793,13 +795,13 @@ impl QueuedFrame {
     /// The state that comes to the next item, if that is the first.
     fn state(&mut self) -> ItemState {
         if self.next != self.execute.first {
-            return ItemState::Nothing;
+            return ItemState::OfItemBefore;
         }
         match self.execute.state {
             GivenState::Nothing => ItemState::Nothing,
             GivenState::Sent => {
                 let record = self.reader.next_record().ok().flatten();
-                ItemState::Sent(record.unwrap_or_default())
+                ItemState::Sent(Box::new(record.unwrap_or_default()))
             }
             GivenState::Kept(frame) => ItemState::Kept(frame),
         }

@@ -117,7 +117,8 @@ impl View<'_> {
             return Some(Lease::None);
         }
         let gain = self.all.gain_by_moving(segment).filter(|_| !is_alone);
-        let may = segment.suspects.is_empty()
+        // Where items have their turns, suspects that have theirs later don't wait for it before others.
+        let may = (segment.carries || segment.suspects.is_empty())
             && match (segment.holder, gain) {
                 // Not far away for a small gain, unless it would lie where it is.
                 (None, Some(gain)) => {

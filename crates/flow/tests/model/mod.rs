@@ -19,6 +19,8 @@ struct Job {
     goes_on: bool,
     /// The segment behind the serial one that all items pass first.
     halfway: Option<u16>,
+    /// A state goes through it.
+    carries: bool,
     done: Vec<(Index, u64)>,
 }
 
@@ -40,6 +42,8 @@ impl Dispatched {
 
 enum Answer {
     Results(FrameId, Index, Vec<u64>),
+    /// Results, and the bytes of the state behind them.
+    Carried(FrameId, Index, Vec<u64>, u64),
     /// Results for this segment of the program, of items that were to go on.
     Halfway(FrameId, u16, Index, Vec<u64>),
     Released(FrameId),
@@ -52,6 +56,8 @@ struct Process {
     inbox: VecDeque<Action>,
     jobs: VecDeque<Job>,
     large: BTreeMap<(FrameId, Index), u64>,
+    /// Results that wait with the state behind them.
+    carried: BTreeMap<(FrameId, Index), (Vec<u64>, u64)>,
     outbox: VecDeque<Answer>,
     /// What the scheduler must take as running: frame, item.
     running: BTreeSet<(FrameId, Index)>,
@@ -59,6 +65,51 @@ struct Process {
     /// Serial frames without an answer that frees the lease.
     leases: BTreeMap<FrameId, (StreamId, u16)>,
     suspect: bool,
+}
+
+impl Process {
+    /// Runs the next item of the first job, through which a state goes: its result waits for the state behind it.
+    fn carry(&mut self, size: u64, state: u64, flush: bool, is_closed: bool) {
+        let Some(job) = self.jobs.front_mut() else {
+            return;
+        };
+        if let Some(index) = job.queue.pop_front() {
+            job.done.push((index, size));
+        }
+        let frame = job.frame;
+        let is_due = flush || size > job.grant || job.queue.is_empty();
+        if is_due && !job.done.is_empty() {
+            let done = std::mem::take(&mut job.done);
+            let sizes: Vec<u64> = done.iter().map(|(_, size)| *size).collect();
+            let (first, count) = (done[0].0, sizes.len() as u64);
+            let total = sizes.iter().sum::<u64>() + state;
+            if total <= job.grant * count {
+                let answer = Answer::Carried(frame, first, sizes, state);
+                self.outbox.push_back(answer);
+            } else {
+                let announced = Answer::Announced(frame, first, total);
+                self.outbox.push_back(announced);
+                match is_closed {
+                    true => {
+                        let left = Answer::Recalled(frame, first + 1, count as u32 - 1);
+                        self.outbox.push_back(left);
+                    }
+                    false => {
+                        self.carried.insert((frame, first), (sizes, state));
+                    }
+                }
+                // The rest needs a state that is not at the manager yet.
+                if let Some(next) = job.queue.front() {
+                    let left = Answer::Recalled(frame, *next, job.queue.len() as u32);
+                    self.outbox.push_back(left);
+                    job.queue.clear();
+                }
+            }
+        }
+        if job.queue.is_empty() {
+            self.jobs.pop_front();
+        }
+    }
 }
 
 #[derive(Default)]
@@ -90,6 +141,8 @@ pub(crate) struct World {
     /// Items that were dispatched while another slot had them.
     pub(crate) copies: u32,
     pub(crate) outcomes: BTreeMap<(StreamId, Index), u32>,
+    /// The items whose results came with states, by their segments: in the order in which these states count.
+    pub(crate) carried: BTreeMap<(StreamId, u16), Vec<Index>>,
     untaken: BTreeMap<StreamId, BTreeSet<Index>>,
     pub(crate) cancelled: BTreeSet<(StreamId, Index)>,
     pub(crate) charges: BTreeMap<(StreamId, Index), u32>,
@@ -114,6 +167,7 @@ impl World {
             late: BTreeSet::new(),
             copies: 0,
             outcomes: BTreeMap::new(),
+            carried: BTreeMap::new(),
             untaken: BTreeMap::new(),
             cancelled: BTreeSet::new(),
             charges: BTreeMap::new(),
@@ -353,6 +407,7 @@ impl World {
         assert!(count > 0 && count <= self.scheduler.config().frame_items_max);
         assert!(!self.closed.contains(&stream));
         self.frames.insert(frame, sent);
+        self.check_order(sent);
         let process = self
             .processes
             .get_mut(&slot)
@@ -392,6 +447,32 @@ impl World {
         } else {
             assert!(others.is_empty(), "an item is at two slots");
         }
+    }
+
+    /// A state comes to an item when all items before it have left theirs, or have ended.
+    fn check_order(&self, sent: Dispatched) {
+        let Dispatched {
+            stream,
+            from,
+            first,
+            ..
+        } = sent;
+        if !self.carries(stream, from) {
+            return;
+        }
+        let carried = self.carried.get(&(stream, from));
+        for index in 0..first {
+            let item = (stream, index);
+            let has_passed = carried.is_some_and(|carried| carried.contains(&index));
+            let has_ended = self.outcomes.contains_key(&item) || self.cancelled.contains(&item);
+            assert!(has_passed || has_ended, "item {first} came before {index}");
+        }
+    }
+
+    fn carries(&self, stream: StreamId, segment: u16) -> bool {
+        self.programs[&stream].segments()[usize::from(segment)]
+            .carries
+            .is_some()
     }
 
     /// Other frames at slots that have this item of a frame, and an answer of which counts.
@@ -526,6 +607,8 @@ impl World {
     }
 
     fn read(&mut self, slot: SlotId) -> bool {
+        let closed = &self.closed;
+        let programs = &self.programs;
         let process = self.processes.get_mut(&slot).unwrap();
         match process.inbox.pop_front() {
             None => return false,
@@ -550,12 +633,27 @@ impl World {
                     serial_left,
                     goes_on: lease == Lease::Kept && to > from,
                     halfway: (lease == Lease::PassedOn).then_some(from + 1),
+                    carries: programs[&stream].segments()[usize::from(from)]
+                        .carries
+                        .is_some(),
                     done: Vec::new(),
                 };
                 process.jobs.push_back(job);
             }
             Some(Action::Recall { frame, count, .. }) => {
                 let end = self.frames[&frame].range().end;
+                if closed.contains(&self.frames[&frame].stream) {
+                    let Process {
+                        carried, outbox, ..
+                    } = process;
+                    carried.retain(|(at, first), (sizes, _)| {
+                        if *at == frame {
+                            let left = sizes.len() as u32 - 1;
+                            outbox.push_back(Answer::Recalled(frame, first + 1, left));
+                        }
+                        *at != frame
+                    });
+                }
                 let head = process.jobs.front().is_some_and(|job| job.frame == frame);
                 let job = process.jobs.iter_mut().find(|job| {
                     let untouched = job.serial_left as usize == job.queue.len();
@@ -592,6 +690,10 @@ impl World {
                 }
             }
             Some(Action::Grant { frame, index, .. }) => {
+                if let Some((sizes, state)) = process.carried.remove(&(frame, index)) {
+                    let answer = Answer::Carried(frame, index, sizes, state);
+                    process.outbox.push_back(answer);
+                }
                 if let Some(size) = process.large.remove(&(frame, index)) {
                     process
                         .outbox
@@ -609,6 +711,7 @@ impl World {
     fn run(&mut self, slot: SlotId, tape: &mut Tape) -> bool {
         let size = self.size(tape);
         let flush = tape.below(3) == 0;
+        let state = u64::from(tape.below(300));
         let process = self.processes.get_mut(&slot).unwrap();
         let Some(job) = process.jobs.front_mut() else {
             return false;
@@ -629,6 +732,11 @@ impl World {
             let pick = self.processes.keys().position(|key| *key == slot).unwrap();
             self.lose(pick as u32, Departure::Lost);
             self.add_slot();
+            return true;
+        }
+        if job.carries {
+            let is_closed = self.closed.contains(&job.stream);
+            process.carry(size, state, flush, is_closed);
             return true;
         }
         if let Some(index) = job.queue.pop_front() {
@@ -690,6 +798,10 @@ impl World {
             Some(Answer::Halfway(frame, reached, first, sizes)) => {
                 self.results(slot, (frame, reached), first, sizes, tape);
             }
+            Some(Answer::Carried(frame, first, sizes, state)) => {
+                let reached = self.frames[&frame].to + 1;
+                self.results_with(slot, (frame, reached), first, (sizes, Some(state)), tape);
+            }
             Some(Answer::Results(frame, first, sizes)) => {
                 let sent = self.frames[&frame];
                 // What can't travel halfway goes on where it is.
@@ -712,6 +824,18 @@ impl World {
         (frame, reached): (FrameId, u16),
         first: Index,
         sizes: Vec<u64>,
+        tape: &mut Tape,
+    ) {
+        self.results_with(slot, (frame, reached), first, (sizes, None), tape);
+    }
+
+    /// Results, and the bytes of the state behind them if there is one.
+    fn results_with(
+        &mut self,
+        slot: SlotId,
+        (frame, reached): (FrameId, u16),
+        first: Index,
+        (sizes, state): (Vec<u64>, Option<u64>),
         tape: &mut Tape,
     ) {
         let process = self.processes.get_mut(&slot).unwrap();
@@ -744,7 +868,12 @@ impl World {
             ended: &ended,
             busy: Duration::from_micros(item_micros * sizes.len() as u64),
         };
-        let accepted = self.scheduler.results(slot, results, self.now).unwrap();
+        let scheduler = &mut self.scheduler;
+        let accepted = match state {
+            Some(state) => scheduler.carried(slot, results, state, self.now),
+            None => scheduler.results(slot, results, self.now),
+        };
+        let accepted = accepted.unwrap();
         if self.closed.contains(&stream) || late.len() == sizes.len() {
             assert!(accepted.is_none());
             return;
@@ -763,8 +892,23 @@ impl World {
             assert_eq!((&outcomes, &tokens), (&ended, &goes_on));
         }
         // Said twice, it counts once.
-        let again = self.scheduler.results(slot, results, self.now);
-        assert_eq!(again, Ok(None));
+        match state {
+            Some(state) => {
+                let again = self.scheduler.carried(slot, results, state, self.now);
+                assert!(matches!(
+                    again,
+                    Ok(None) | Err(Breach::CarriedOthers { .. })
+                ));
+                let carried = self.carried.entry((stream, from)).or_default();
+                let next = carried.last().map_or(0, |last| last + 1);
+                assert!(first >= next, "a state is older than the last one");
+                carried.extend(first..first + sizes.len() as u64);
+            }
+            None => {
+                let again = self.scheduler.results(slot, results, self.now);
+                assert_eq!(again, Ok(None));
+            }
+        }
         outcomes
             .into_iter()
             .for_each(|index| self.outcome(stream, index));

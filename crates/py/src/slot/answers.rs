@@ -336,7 +336,11 @@ impl<'py> SlotInterpreter<'py> {
     }
 
     /// The function whose result an item has, if it could be loaded.
-    fn last_function<'a>(&self, py: Python<'a>, key: ItemKey) -> Option<Bound<'a, PyAny>> {
+    pub(super) fn last_function<'a>(
+        &self,
+        py: Python<'a>,
+        key: ItemKey,
+    ) -> Option<Bound<'a, PyAny>> {
         let segments = &self.programs.get(&key.stream)?.segments;
         let segment = segments.get(usize::from(key.to))?;
         let loaded = self.functions.get(segment.functions.last()?)?;
@@ -344,7 +348,7 @@ impl<'py> SlotInterpreter<'py> {
         Some(function.bind(py).clone())
     }
 
-    fn write_exception(
+    pub(super) fn write_exception(
         &mut self,
         py: Python<'_>,
         format: Format,
@@ -377,7 +381,7 @@ impl<'py> SlotInterpreter<'py> {
 }
 
 /// What an item ends with whose result can't be sent, so that nobody takes it for an exception of the function.
-fn result_not_sent(
+pub(super) fn result_not_sent(
     py: Python<'_>,
     error: PyErr,
     function: Option<Bound<'_, PyAny>>,

@@ -48,7 +48,7 @@ struct FunctionPlace {
 
 impl<'py> Intermediate<'py> {
     /// As the functions' argument: a list is one value.
-    fn into_value(self) -> PyResult<Bound<'py, PyAny>> {
+    pub(super) fn into_value(self) -> PyResult<Bound<'py, PyAny>> {
         match self {
             Self::Value(value) | Self::At(_, value) | Self::Folding(_, value) => Ok(value),
             Self::List(values, _) => Ok(values.into_any()),
@@ -243,6 +243,8 @@ impl<'py> SlotInterpreter<'py> {
                 }
                 Ok(Intermediate::Value(folded))
             }
+            // A state comes to it: see `carrying`.
+            (SegmentStep::Carry | SegmentStep::Scan | SegmentStep::ScanInitial, _) => Ok(passage),
             (SegmentStep::Divide | SegmentStep::Resume, _) => {
                 self.divide(py, functions, ending, passage)
             }
@@ -311,7 +313,11 @@ impl<'py> SlotInterpreter<'py> {
     }
 
     /// A function of a program, loaded when it is first needed.
-    fn function<'a>(&mut self, py: Python<'a>, digest: &Digest) -> PyResult<Bound<'a, PyAny>> {
+    pub(super) fn function<'a>(
+        &mut self,
+        py: Python<'a>,
+        digest: &Digest,
+    ) -> PyResult<Bound<'a, PyAny>> {
         let Self {
             functions,
             pickles,

@@ -217,9 +217,11 @@ impl Router {
                 frame,
                 first,
                 count,
-            } => self
-                .scheduler
-                .recalled(id, FrameId(frame), first, count, now),
+            } => {
+                let frame = FrameId(frame);
+                self.forget_kept(id, frame);
+                self.scheduler.recalled(id, frame, first, count, now);
+            }
             ToManager::Announced {
                 frame,
                 index,

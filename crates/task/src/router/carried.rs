@@ -88,6 +88,16 @@ impl ItemLine {
 }
 
 impl Router {
+    /// The slot gives items of a frame back: it may have run some of them.
+    pub(super) fn forget_kept(&mut self, slot: SlotId, frame: FrameId) {
+        if let Some((stream, from, _)) = self.scheduler.frame(slot, frame)
+            && let Some(&(number, line)) = self.numbers.get(&stream)
+            && let Some(state) = self.line(number, line)
+        {
+            state.forget_kept(from);
+        }
+    }
+
     /// Some lines begin with an item that is made of no other one.
     pub(super) fn admit_first(
         &mut self,

@@ -35,9 +35,11 @@ impl Router {
         let state = place.and_then(|(number, line, from, to)| {
             let state = self.streams.get(&number)?.lines.get(usize::from(line))?;
             let last = state.segments.len() as u16;
-            Some((state.then(to), state.tokens.get(usize::from(from))?, last))
+            let carries = state.carried.contains_key(&from);
+            let tokens = state.tokens.get(usize::from(from))?;
+            Some((state.then(to), tokens, last, carries))
         });
-        let (Some(known), Some((then, tokens, last)), Some((number, line, from, _))) =
+        let (Some(known), Some((then, tokens, last, carries)), Some((number, line, from, _))) =
             (self.slots.get(&slot), state, place)
         else {
             // Late. The scheduler may still have counted on its bytes.
@@ -52,6 +54,9 @@ impl Router {
         else {
             return Err(ReceiveError::NotExpanding);
         };
+        if carries {
+            return Err(ReceiveError::NotCarried);
+        }
         let origin = known.origin.clone();
         heads.judge_lists(&arrived, &origin, tokens);
         let results = heads.results(&arrived, join.unwrap_or(last));

@@ -93,11 +93,28 @@ impl SlotQueue {
         Ok(outgoing)
     }
 
-    /// Forgets the outcomes of items that were [carried](Self::carry) and not told of, which are to be answered for in another way. Says which is the
-    /// first one, and how many they are.
-    pub fn drop_carried(&mut self) -> (u64, u32) {
+    /// How many items were [carried](Self::carry) and not told of.
+    #[must_use]
+    pub fn carried(&self) -> u32 {
+        self.carried.items
+    }
+
+    /// Forgets their outcomes: they are answered for in another way.
+    pub fn forget_carried(&mut self) {
+        self.carried = Pending::default();
+    }
+
+    /// Gives back those items, and what has not been started of their frame: they run again, with a state that the manager has to send. Says what is to
+    /// be sent.
+    pub fn give_back_carried(&mut self) -> Option<Outgoing> {
         let dropped = std::mem::take(&mut self.carried);
-        (dropped.first, dropped.items)
+        let (_, rest) = self.give_back(dropped.frame, u32::MAX);
+        let recalled = ToManager::Recalled {
+            frame: dropped.frame,
+            first: dropped.first,
+            count: dropped.items.saturating_add(rest),
+        };
+        (dropped.items > 0).then(|| recalled.into())
     }
 
     /// Gives back what has not been started of a frame: it needs a state that the manager has to send. Says what is to be sent.
@@ -114,5 +131,176 @@ impl SlotQueue {
     /// What a state may have at most: it travels with results, and with items.
     fn carried_bytes_max(&self) -> u64 {
         self.result_bytes_max / 2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use exoskel_flow::Lease;
+
+    use super::*;
+    use crate::message::{Call, Execute, GivenState, ItemRules, ReceivedMessage, ToSlot};
+    use crate::payload::Format;
+    use crate::slot_queue::{ItemState, SerialPassage, Work};
+
+    const NOW: Duration = Duration::from_secs(1);
+    const FRAME: u64 = 5;
+
+    fn told(queue: &mut SlotQueue, message: &ToSlot) -> Vec<ToManager> {
+        let endpoint = message.endpoint();
+        let (handler, head) = message.encode();
+        let message = ReceivedMessage {
+            handler,
+            head,
+            bulk: Vec::new(),
+        };
+        let answers = queue.receive(endpoint, message, &SerialPassage::default());
+        said(answers.unwrap())
+    }
+
+    fn said(outgoing: impl IntoIterator<Item = Outgoing>) -> Vec<ToManager> {
+        let read = |answer: Outgoing| {
+            ToManager::decode(answer.message.handler, answer.message.head).unwrap()
+        };
+        outgoing.into_iter().map(read).collect()
+    }
+
+    fn value(bytes: usize) -> impl FnOnce(&mut RecordWriter) {
+        move |writer| writer.push(Format::Pickle, false, &vec![7; bytes], &[], [])
+    }
+
+    /// A queue with a frame of five items, the first of which is 7, and a state.
+    fn begun() -> SlotQueue {
+        let mut queue = SlotQueue::new(1 << 20);
+        let define = ToSlot::Define {
+            stream: 1,
+            call: Call::Item,
+            rules: ItemRules::default(),
+            segments: Vec::new(),
+        };
+        told(&mut queue, &define);
+        let mut records = RecordWriter::default();
+        (0..6).for_each(|_| value(4)(&mut records));
+        let execute = Execute {
+            frame: FRAME,
+            stream: 1,
+            from: 0,
+            to: 0,
+            lease: Lease::Kept,
+            grant: 20,
+            first: 7,
+            count: 5,
+            state: GivenState::Sent,
+            lists: false,
+            records: records.take().1,
+        };
+        told(&mut queue, &ToSlot::Execute(execute));
+        assert!(matches!(
+            queue.begin(&SerialPassage::default(), NOW),
+            Work::Code(_)
+        ));
+        queue
+    }
+
+    /// Runs the next item, whose result has so many bytes. Says whether it is time to tell of it.
+    fn run(queue: &mut SlotQueue, bytes: usize) -> (ItemKey, bool) {
+        let Work::Item(item) = queue.begin(&SerialPassage::default(), NOW) else {
+            panic!("nothing runs");
+        };
+        let is_first = item.key.index == 7;
+        assert_eq!(matches!(item.state, ItemState::Sent(_)), is_first);
+        let is_due = queue.carry(item.key, NOW, value(bytes)).unwrap();
+        (item.key, is_due)
+    }
+
+    fn finished(queue: &mut SlotQueue, key: ItemKey, bytes: usize) -> Vec<ToManager> {
+        said(queue.finish_carried(key, value(bytes)).unwrap())
+    }
+
+    /// Aim: results wait for the end of their frame, and go with one state, in one message.
+    #[test]
+    fn a_frame_has_one_state() {
+        let mut queue = begun();
+        let told: Vec<_> = (0..5).map(|_| run(&mut queue, 1)).collect();
+        let is_due: Vec<bool> = told.iter().map(|(_, is_due)| *is_due).collect();
+        assert_eq!(is_due, [false, false, false, false, true]);
+        assert!(!queue.is_idle());
+        let answers = finished(&mut queue, told[4].0, 1);
+        let [ToManager::Carried { first, count, .. }] = answers[..] else {
+            panic!("{answers:?}");
+        };
+        assert_eq!((first, count), (7, 5));
+        assert!(queue.is_idle());
+    }
+
+    /// Aim: what is larger than what was granted to all of them waits, and the rest of the frame goes back: it needs that state.
+    #[test]
+    fn what_waits_for_a_grant_ends_its_frame() {
+        let mut queue = begun();
+        assert!(!run(&mut queue, 1).1);
+        let (key, is_due) = run(&mut queue, 100);
+        assert!(is_due, "a large result goes at once");
+        let answers = finished(&mut queue, key, 1);
+        let [
+            ToManager::Announced { index, bytes, .. },
+            ToManager::Recalled { first, count, .. },
+        ] = answers[..]
+        else {
+            panic!("{answers:?}");
+        };
+        assert_eq!((index, first, count), (7, 9, 3));
+        assert!(bytes > 102);
+        let grant = ToSlot::Grant {
+            frame: FRAME,
+            index: 7,
+        };
+        let granted = told(&mut queue, &grant);
+        let is_whole = matches!(
+            granted[..],
+            [ToManager::Carried {
+                first: 7,
+                count: 2,
+                ..
+            }]
+        );
+        assert!(is_whole, "{granted:?}");
+    }
+
+    /// Aim: what is over a limit is kept by nobody. Method: a result, and then a state after which all goes back.
+    #[test]
+    fn states_have_limits() {
+        let mut queue = begun();
+        let maximum = queue.carried_bytes_max();
+        let (key, _) = run(&mut queue, 1);
+        run(&mut queue, 1);
+        let too_large = queue.carry(key, NOW, value(maximum as usize));
+        assert!(too_large.is_err());
+        let too_large = queue.finish_carried(key, value(maximum as usize));
+        assert!(too_large.is_err_and(|error| error.maximum == maximum));
+        assert_eq!(queue.carried(), 2);
+        let back = said(queue.give_back_carried());
+        let all = ToManager::Recalled {
+            frame: FRAME,
+            first: 7,
+            count: 5,
+        };
+        assert_eq!(back, [all]);
+        assert!(queue.is_idle());
+    }
+
+    /// Aim: when a stream is forgotten, what waits for a grant is answered for.
+    #[test]
+    fn what_waits_is_answered_for_when_its_stream_is_forgotten() {
+        let mut queue = begun();
+        run(&mut queue, 1);
+        let (key, _) = run(&mut queue, 100);
+        finished(&mut queue, key, 1);
+        let answers = told(&mut queue, &ToSlot::Forget { stream: 1 });
+        let others = ToManager::Recalled {
+            frame: FRAME,
+            first: 8,
+            count: 1,
+        };
+        assert_eq!(answers, [others]);
     }
 }

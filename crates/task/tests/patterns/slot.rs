@@ -341,6 +341,7 @@ impl Slot {
             }
             (ItemState::Kept(frame), None) => panic!("no state of frame {frame} is here"),
             (ItemState::Sent(record), _) => (Some(read(&record)), record.format),
+            (ItemState::OfItemBefore, _) => panic!("its state isn't here"),
             (ItemState::Nothing, _) => (None, Format::Pickle),
         };
         let format = match (format, self.format(item.record.format)) {
