@@ -137,6 +137,47 @@ MANY: dict[tuple[str, str], list[Callable[[Any], Any]]] = {
 }
 
 
+def noted(state: int, value: Any) -> tuple[int, Any]:
+    state = (31 * state + size_of(value)) % 1_000_003
+    return state, state
+
+
+def noted_text(state: str, value: Any) -> tuple[str, str]:
+    state = f"{value}{state}"[:LENGTH_MAX]
+    return state, state
+
+
+def noted_list(state: list[int], value: Any) -> tuple[list[int], list[int]]:
+    # In place, as users do.
+    state.insert(0, size_of(value))
+    del state[LENGTH_MAX:]
+    return state, state[:]
+
+
+# With a state, by what they give: a function and the first state.
+STATEFUL: dict[str, tuple[Callable[[Any, Any], tuple[Any, Any]], Any]] = {
+    "int": (noted, 5),
+    "text": (noted_text, "."),
+    "list": (noted_list, [0]),
+}
+
+
+def behind(first: Any, second: Any) -> Any:
+    return (second + first)[:LENGTH_MAX]
+
+
+def apart(first: int, second: int) -> int:
+    return first - second
+
+
+# Those that need not be associative.
+SCANS: dict[str, list[Callable[[Any, Any], Any]]] = {
+    "int": [apart, max],
+    "text": [behind, max],
+    "list": [behind],
+}
+
+
 def sum_of(results: list[Any]) -> int:
     return sum(size_of(result) * place for place, result in enumerate(results, 1)) % 1_000_003
 
@@ -214,10 +255,12 @@ def items_of(kind: str, max_size: int = 30) -> st.SearchStrategy[list[Any]]:
 
 
 @st.composite
-def stages(draw: Any, takes: str, gives: str, depth: int, many: bool) -> Any:
-    """Draw a stage: a skeleton or a function. With `many`, it may have any number of results."""
+def stages(draw: Any, takes: str, gives: str, depth: int, many: bool, ordered: bool = False) -> Any:
+    """Draw a stage: a skeleton or a function. With `many`, it may have any number of results; if items are `ordered`, a state."""
     kinds = ["function", "function", "farm", "seq", "map"]
     kinds += ["flat map"] if many else []
+    kinds += ["stateful"] if ordered else []
+    kinds += ["scan"] if ordered and takes == gives else []
     kinds += ["iterate"] if takes == gives else []
     kinds += ["divide"] if takes != "int" else []
     kinds += ["pipeline", "pipeline", "nested farm"] if depth else []
@@ -233,8 +276,13 @@ def stages(draw: Any, takes: str, gives: str, depth: int, many: bool) -> Any:
             return ex.Farm(draw(stages(takes, gives, inner, many)))
         case "pipeline":
             middle = draw(KINDS)
-            first = draw(stages(takes, middle, inner, many))
-            return ex.Pipeline(first, draw(stages(middle, gives, inner, many)))
+            first = draw(stages(takes, middle, inner, many, ordered))
+            return ex.Pipeline(first, draw(stages(middle, gives, inner, many, ordered)))
+        case "stateful":
+            return ex.Stateful(*STATEFUL[gives])
+        case "scan":
+            initial = [INITIAL[gives]] if draw(st.booleans()) else []
+            return ex.Scan(draw(st.sampled_from(SCANS[gives])), *initial)
         case "iterate":
             body = draw(stages(takes, takes, inner, False))
             until = draw(st.sampled_from([is_even, is_large, never]))
@@ -264,10 +312,10 @@ def maps(draw: Any, takes: str, gives: str, depth: int) -> Program:
 
 
 @st.composite
-def programs(draw: Any, reduces: bool | None = None) -> tuple[str, Program]:
-    """Draw a program, and say which kind of items it takes."""
+def programs(draw: Any, reduces: bool | None = None, ordered: bool = True) -> tuple[str, Program]:
+    """Draw a program, and say which kind of items it takes. Not `ordered`, it has no state."""
     takes, gives = draw(KINDS), draw(KINDS)
-    program = draw(stages(takes, gives, DEPTH_MAX, True))
+    program = draw(stages(takes, gives, DEPTH_MAX, True, ordered))
     if not (draw(st.booleans()) if reduces is None else reduces):
         return takes, program if isinstance(program, ex.Skeleton) else ex.Farm(program)
     operation = draw(st.sampled_from(OPERATIONS[gives]))

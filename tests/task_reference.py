@@ -9,7 +9,7 @@ from typing import Any
 
 EXECUTE = ">QIHHBQQIB"
 # How many functions each step needs, and how long what belongs to an ending is.
-STEP_FUNCTIONS = (1, 0, 1, 0, 1, 1, 1, 1, 2, 4, 4)
+STEP_FUNCTIONS = (1, 0, 1, 0, 1, 1, 1, 1, 2, 4, 4, 1, 1, 1)
 ENDING_BYTES = (0, 2, 6, 0)
 TUPLE_TAG = 0xE501
 
@@ -124,9 +124,9 @@ def encode_data(value: Any) -> bytes:
 def read_execute(head: bytes, bulk: list[bytes]) -> Frame:
     """Read a frame and its items."""
     fields = struct.unpack_from(EXECUTE, head)
-    number, stream, start, end, lease, grant, first, count, are_lists = fields
-    # Tests have none of the patterns whose items are lists.
-    assert not are_lists
+    number, stream, start, end, lease, grant, first, count, form = fields
+    # Tests have none of the patterns whose items are lists or find a state.
+    assert form == 0
     read = read_items(head[struct.calcsize(EXECUTE) :], bulk)
     assert len(read) == count
     items, is_data = [value for value, _ in read], [is_data for _, is_data in read]

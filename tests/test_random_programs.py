@@ -18,7 +18,7 @@ from exoskel.folds import fold, with_initial
 from exoskel.outcome import add_item_note
 from exoskel.plan_streams import open_plan
 from exoskel.plans import plan_of
-from exoskel.sequential import results_of, split_reduction
+from exoskel.sequential import begun, split_reduction
 from exoskel.short_text import describe_subject
 from exoskel.skeletons import Structure
 
@@ -47,7 +47,9 @@ class PretendedStream:
     ) -> None:
         structure, self._reduction = split_reduction(structure)
         self._functions = functions
-        self._results = results_of(structure, functions)
+        self._before, self._results = begun(structure, functions)
+        # What carries a state has items in their order.
+        self._is_ordered = {"stateful", "scan"} & set(_kinds(structure))
         self._items = enumerate(items)
         self._form = form
         self._chance = chance
@@ -61,12 +63,15 @@ class PretendedStream:
         return next(self._outcomes)
 
     def _each(self) -> Iterator[Any]:
+        for result in self._before:
+            yield pickle.loads(pickle.dumps(result))
         while True:
             for _ in range(self._chance.randrange(1, 4)):
                 self._inside += [numbered for numbered in [next(self._items, None)] if numbered]
             if not self._inside:
                 return
-            place = self._chance.randrange(len(self._inside)) if self._form["as_completed"] else 0
+            is_free = self._form["as_completed"] and not self._is_ordered
+            place = self._chance.randrange(len(self._inside)) if is_free else 0
             index, item = self._inside.pop(place)
             try:
                 results = list(self._results(pickle.loads(pickle.dumps(item))))
@@ -90,6 +95,14 @@ class PretendedStream:
     def close(self) -> None:
         """Give no more."""
         self._outcomes = iter(())
+
+
+def _kinds(structure: Structure) -> Iterator[str]:
+    yield structure[0]
+    for part in structure[1:]:
+        for inner in part if structure[0] == "pipeline" else [part]:
+            if isinstance(inner, tuple):
+                yield from _kinds(inner)
 
 
 def on_a_pretended_engine(program: Program, items: Any, chance: random.Random) -> list[Any] | str:
@@ -118,6 +131,10 @@ def test_stages_in_a_row_are_stages_of_results(data: st.DataObject) -> None:
     if isinstance(between, list):
         # Whether the second one takes these or not.
         assert meaning(ex.Pipeline(first, second), items) == meaning(second, between)
+    kind, first = data.draw(programs(False, ordered=False))
+    items = data.draw(items_of(kind))
+    between = meaning(first, items)
+    if isinstance(between, list):
         assert meaning(ex.Farm(first), items) == between
         assert meaning(ex.Map(None, first), [items]) == [between]
 

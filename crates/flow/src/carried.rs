@@ -31,6 +31,16 @@ impl Stream {
         }
     }
 
+    /// Whether there is an item that must run alone, and may run now.
+    pub(crate) fn has_suspects(&self) -> bool {
+        let mut segments = self.segments.iter();
+        self.suspects > 0
+            && segments.any(|segment| {
+                let first = segment.suspects.first();
+                first.is_some_and(|first| segment.has_turn(Some(*first..*first + 1)))
+            })
+    }
+
     /// Whether a frame may answer for these items of a segment that carries a state, whose next one comes with the answer: it has all of them, and
     /// all items before them have passed the segment.
     pub(crate) fn check_carried(

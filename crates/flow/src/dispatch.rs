@@ -37,11 +37,11 @@ struct Choice {
 impl Scheduler {
     /// Finds the next frame: the slot with the least to do chooses first.
     pub(crate) fn next_dispatch(&mut self, now: Duration) -> Option<Action> {
+        self.streams.iter_mut().for_each(Stream::advance_carried);
         self.reserve_slot(now);
         if self.streams.iter().all(|stream| stream.ready == 0) {
             return None;
         }
-        self.streams.iter_mut().for_each(Stream::advance_carried);
         self.slots.index_changes(&self.config, now);
         let found = self.find_choice(now);
         found.map(|(row, choice)| self.dispatch(row, choice, now))
@@ -135,7 +135,7 @@ impl Scheduler {
     /// While there are items that must run alone, the slot with the least to do gets nothing else.
     fn reserve_slot(&mut self, now: Duration) {
         let slots = &self.slots;
-        let wanted = self.streams.iter().any(|stream| stream.suspects > 0);
+        let wanted = self.streams.iter().any(Stream::has_suspects);
         let kept = self
             .reserved_row
             .filter(|row| slots.get(*row).is_some_and(Slot::is_usable));

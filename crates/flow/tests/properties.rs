@@ -154,7 +154,10 @@ fn run(
         world.act();
     }
     world.add_slot();
-    world.add_slot();
+    // One must be enough.
+    if troubles.ordered {
+        world.add_slot();
+    }
     world.finish(troubles.ordered, tape);
     if !troubles.losses && !troubles.poison {
         assert!(world.charges.is_empty());
