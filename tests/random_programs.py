@@ -304,7 +304,7 @@ def maps(draw: Any, takes: str, gives: str, depth: int) -> Program:
         part, split = "int", None
     else:
         split = draw(st.sampled_from(MANY[takes, part]))
-    worker = draw(stages(part, result, depth, True))
+    worker = draw(stages(part, result, depth, True, True))
     # Without a join, a list of integers is what such an item is.
     if (result, gives) == ("int", "list") and draw(st.booleans()):
         return ex.Map(split, ex.Pipeline(worker, abs))

@@ -22,6 +22,10 @@ def counted(state: int, item: int) -> tuple[int, tuple[int, int]]:
     return state + 1, (state, item)
 
 
+def same(item: int) -> int:
+    return item
+
+
 def on_slots(program: Any, items: Any, slots: int = 2, **options: Any) -> list[Any]:
     with ex.Manager(program, ex.ParDegree(slots), **options) as manager:
         return list(manager.map(items))
@@ -33,7 +37,7 @@ def grown(state: list[int], item: int) -> tuple[list[int], int]:
 
 
 def test_each_item_finds_what_the_one_before_it_has_left() -> None:
-    program = ex.Pipeline(abs, ex.Stateful(counted, 100), str)
+    program = ex.Pipeline(same, ex.Stateful(counted, 100), str)
     expected = [str((100 + place, place)) for place in range(2000)]
     assert list(program.run_sequential(range(2000))) == expected
     assert on_slots(program, range(2000)) == expected
@@ -57,7 +61,8 @@ def test_an_initial_value_is_a_result_without_any_item() -> None:
 
 
 def test_each_run_begins_with_the_first_state() -> None:
-    program = ex.Stateful(grown, [])
+    first: list[int] = []
+    program = ex.Stateful(grown, first)
     with ex.Manager(program, ex.ParDegree(2)) as manager:
         for _ in range(3):
             assert list(manager.map(range(50))) == list(range(1, 51))
@@ -116,6 +121,14 @@ def test_a_state_counts_once_though_its_slot_is_lost(tmp_path: Path) -> None:
     assert (tmp_path / "killed").exists()
 
 
+def text(item: int) -> str:
+    return str(item)
+
+
+def pair(result: tuple[int, int]) -> tuple[int, int]:
+    return result
+
+
 def is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
@@ -125,7 +138,7 @@ def is_alive(process: int) -> bool:
 
 
 def test_a_state_counts_once_though_slots_are_killed_all_the_time() -> None:
-    program = ex.Pipeline(abs, ex.Stateful(counted, 0), ex.Farm(tuple))
+    program = ex.Pipeline(same, ex.Stateful(counted, 0), ex.Farm(pair))
     with ex.Manager(program, ex.ParDegree(2), retries=99) as manager:
         results = iter(manager.map(range(3000)))
         found = []
@@ -211,9 +224,7 @@ def heavy(state: bytes, item: int) -> tuple[bytes, int]:
 
 def test_a_state_that_is_too_large_is_an_error_in_words() -> None:
     sizes = [10, 100_000, 1_000_000, *range(2_500_000, 2_500_009)]
-    with ex.Manager(
-        ex.Stateful(heavy, b""), ex.ParDegree(1), message_bytes_max=4 << 20
-    ) as manager:
+    with ex.Manager(ex.Stateful(heavy, b""), ex.ParDegree(1), message_bytes_max=4 << 20) as manager:
         outcomes = list(manager.map(sizes, errors="return"))
     assert outcomes[:3] == [0, 10, 100_000]
     for outcome in outcomes[3:]:
@@ -231,13 +242,36 @@ def test_large_states_and_results_travel(tmp_path: Path) -> None:
         assert [len(result) for result in manager.map(sizes)] == expected
 
 
+def larger(first: int, second: int) -> int:
+    return max(first, second)
+
+
+def numbers_below(item: int) -> range:
+    return range(item)
+
+
+def test_a_state_in_a_map_begins_anew_with_each_item() -> None:
+    for worker, expected in (
+        (ex.Scan(operator.add), [[], [0], [0, 1], [0, 1, 3], [0, 1, 3, 6]]),
+        (ex.Pipeline(ex.Scan(operator.add), same), [[], [0], [0, 1], [0, 1, 3], [0, 1, 3, 6]]),
+        (
+            ex.Pipeline(same, ex.Scan(larger, 2), text),
+            [["2"] + ["2"] * n for n in range(4)] + [list("22223")],
+        ),
+    ):
+        program: Any = ex.Map(numbers_below, worker)
+        assert list(program.run_sequential(range(5))) == expected
+        assert on_slots(program, range(5)) == expected
+        assert on_slots(ex.Farm(program), iter(range(5))) == expected
+        assert on_slots(ex.Iterate(ex.Pipeline(program, len), bool, 1), [3]) == [len(expected[3])]
+
+
 def test_states_stand_where_items_have_an_order() -> None:
     stateful = ex.Stateful(counted, 0)
     for make in (
         lambda: ex.Farm(stateful),
-        lambda: ex.Map(None, stateful),
-        lambda: ex.Map(None, ex.Pipeline(abs, ex.Scan(operator.add))),
-        lambda: ex.Iterate(stateful, bool, 3),  # type: ignore[arg-type]
+        lambda: ex.Farm(ex.Pipeline(abs, ex.Scan(operator.add))),
+        lambda: ex.Iterate(ex.Scan(larger), bool, 3),
     ):
         with pytest.raises(TypeError, match=r"expected Stateful and Scan as stages of the program"):
             make()
@@ -261,16 +295,27 @@ def test_they_are_values() -> None:
     for program in (ex.Stateful(counted, 3), ex.Scan(operator.add), ex.Scan(operator.add, "x")):
         copied = pickle.loads(pickle.dumps(program))
         assert copied == program
-        assert eval(repr(program), {"Stateful": ex.Stateful, "Scan": ex.Scan, "counted": counted, "add": operator.add}) == program  # fmt: skip
+        assert (
+            eval(
+                repr(program),
+                {"Stateful": ex.Stateful, "Scan": ex.Scan, "counted": counted, "add": operator.add},
+            )
+            == program
+        )
+
+
+def together(first: int, second: tuple[int, int]) -> int:
+    return first + sum(second)
 
 
 def test_programs_say_what_becomes_of_them() -> None:
-    program = ex.Pipeline(abs, ex.Stateful(counted, 3), ex.Scan(operator.add, 1), str)
+    added = ex.Scan(together, 1)
+    program = ex.Pipeline(same, ex.Stateful(counted, 3), added, text)
     assert program.explain().splitlines()[1:] == [
         "1. on every free slot, for each item:",
-        "   - abs",
+        "   - same",
         "2. one item at a time, in order: counted, with a state that begins as 3",
-        "3. one item at a time, in order: what add makes of it and all before it, from 1 on",
+        "3. one item at a time, in order: what together makes of it and all before it, from 1 on",
         "4. on every free slot, for each result of an item:",
-        "   - str",
+        "   - text",
     ]

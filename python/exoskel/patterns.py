@@ -82,7 +82,8 @@ class Map(Skeleton[In, Out]):
     split : callable or None
         It takes the item and returns an iterable of parts. Without one, the item is itself an iterable of parts.
     worker : Skeleton or callable
-        It processes one part. It may be a whole program of its own, such as a `Pipeline` or another `Map`.
+        It processes one part. It may be a whole program of its own, such as a `Pipeline` or another `Map`. A state, as of `Scan`,
+        begins anew with each item and goes through its parts in order.
     join : callable or None, optional
         It takes the list of the parts' results, in the order of the parts, and returns the result of the item. Without one, the
         list is the result.
@@ -129,7 +130,6 @@ class Map(Skeleton[In, Out]):
             check_function(split, "split of Map", 1, gives_iterable=True)
         worker = skeleton_of(worker, "worker of Map")
         refuse_reduction(worker, "Map")
-        refuse_carried(worker, "Map")
         if join is not None:
             check_function(join, "join of Map", 1)
         super().__init__(split, worker, join)

@@ -116,7 +116,9 @@ def map_of(program: Skeleton[Any, Any]) -> Map[Any, Any] | None:
     """
     steps = steps_of(program)
     only = steps[0][1]
-    return only if len(steps) == 1 and isinstance(only, Map) else None
+    if len(steps) > 1 or not isinstance(only, Map) or only.worker.carries:
+        return None
+    return only
 
 
 def _has_parts(skeleton: Skeleton[Any, Any]) -> bool:
@@ -132,6 +134,10 @@ def _for_engine(skeleton: Skeleton[Any, Any]) -> Skeleton[Any, Any]:
             return Pipeline(*map(_for_engine, skeleton.stages))
         case Iterate():
             return Iterate(_for_engine(skeleton.body), skeleton.until, skeleton.at_most)
+        case Map() if skeleton.worker.carries:
+            from .carried_parts import maps_between
+
+            return _for_engine(maps_between(skeleton))
         case Map() if skeleton.worker.gives_many:
             from .slot_stages import JoinedLists, SlotStages
 

@@ -64,7 +64,7 @@ def run_sequential(
         numbered = enumerate(items, first)
         if gives_many(structure):
             before, results = begun(structure, functions)
-            values = chain(before, _all_noted(results, numbered))
+            values: Iterator[Any] = chain(before, _all_noted(results, numbered))
         else:
             values = _noted(single(structure, functions), numbered)
         if reduction is None:
@@ -257,15 +257,17 @@ def single(structure: Structure, functions: list[Callable[[Any], Any]]) -> Calla
         _, split, worker, join = structure
         return _mapped(
             None if split is None else functions[split],
-            results_of(worker, functions),
+            _of_parts(worker, functions),
             None if join is None else functions[join],
         )
     if kind == "stateful":
         _, function, initial = structure
-        return _with_state(functions[function], functions[initial])
+        stateful: Callable[..., Any] = functions[function]
+        return _with_state(stateful, functions[initial])
     if kind == "scan":
-        _, operation, has_initial, initial = structure
-        return _scanned(functions[operation], functions[initial] if has_initial else ...)
+        _, number, has_initial, initial = structure
+        operation: Callable[..., Any] = functions[number]
+        return _scanned(operation, functions[initial] if has_initial else ...)
     if kind == "iterate":
         _, body, until, at_most = structure
         return _repeated(single(body, functions), functions[until], at_most)
@@ -345,12 +347,11 @@ def _composed(functions: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
 
 def _mapped(
     split: Callable[[Any], Any] | None,
-    worker: Callable[[Any], Iterator[Any]],
+    worker: Callable[[list[Any]], list[Any]],
     join: Callable[[list[Any]], Any] | None,
 ) -> Callable[[Any], Any]:
     def mapped(item: Any) -> Any:
-        parts = list(iterated(item if split is None else split(item), split))
-        results = [result for part in parts for result in worker(part)]
+        results = worker(list(iterated(item if split is None else split(item), split)))
         return results if join is None else join(results)
 
     return mapped
@@ -405,6 +406,27 @@ def pair_of(value: Any, function: Callable[..., Any]) -> tuple[Any, Any]:
     raise TypeError(
         f"got {short_text(value)} from {name_of(function)}, expected a tuple of two: the next state, and the result of the item"
     )
+
+
+def _of_parts(
+    worker: Structure, functions: list[Callable[[Any], Any]]
+) -> Callable[[list[Any]], list[Any]]:
+    if not _carries(worker):
+        results = results_of(worker, functions)
+        return lambda parts: [result for part in parts for result in results(part)]
+
+    def of_parts(parts: list[Any]) -> list[Any]:
+        # States begin anew with each item.
+        before, results = begun(worker, functions)
+        return [*before, *chain.from_iterable(map(results, parts))]
+
+    return of_parts
+
+
+def _carries(structure: Structure) -> bool:
+    if structure[0] == "pipeline":
+        return any(map(_carries, structure[1]))
+    return structure[0] in ("stateful", "scan")
 
 
 def _repeated(

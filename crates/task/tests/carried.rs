@@ -118,7 +118,11 @@ impl Site {
                         self.frames.push((slot, execute));
                     }
                 }
-                Effect::Deliver { outcomes, .. } => self.outcomes.push(outcomes),
+                Effect::Deliver { outcomes, .. } => {
+                    let (first, count) = (outcomes.first, outcomes.count);
+                    self.outcomes.push(outcomes);
+                    self.router.taken(STREAM, first, count, NOW);
+                }
                 Effect::Total { count, .. } => self.total = Some(count),
                 Effect::LostTrack { .. } => panic!("lost track"),
             }
@@ -504,6 +508,40 @@ fn a_state_that_is_too_large_for_a_slot_is_an_outcome() {
             Contents::TooLarge { maximum: 2000, .. }
         ));
     }
+}
+
+/// Aim: the same where several items go with the state: all of them say so. Method: the slot that takes less has had long frames before another one
+/// has made the state large.
+#[test]
+fn a_state_that_is_too_large_for_a_slot_ends_all_items_of_the_frame() {
+    let mut site = Site::new(stateful(), 0, 60);
+    site.start(2, 2000);
+    site.router.probe_slot(0);
+    let (_, execute) = site.frame();
+    site.say(0, &whole(&execute, b"state")).unwrap();
+    let execute = site.frame_of(2, 4);
+    site.router.resume_slot(0, NOW);
+    site.router.probe_slot(2);
+    site.say(2, &whole(&execute, b"state")).unwrap();
+    let (slot, execute) = site.frame();
+    assert_eq!(slot, 0);
+    site.router.probe_slot(0);
+    site.router.resume_slot(2, NOW);
+    let announced = ToManager::Announced {
+        frame: execute.frame,
+        index: execute.first,
+        bytes: 5000,
+        busy: 1,
+    };
+    site.say(0, &announced).unwrap();
+    site.outcomes.clear();
+    site.say(0, &whole(&execute, &vec![7; 4000])).unwrap();
+    assert!(site.frames.is_empty(), "it would not be taken");
+    let too_large = site.outcomes.iter();
+    let too_large =
+        too_large.filter(|outcomes| matches!(outcomes.contents, Contents::TooLarge { .. }));
+    let next = execute.first + u64::from(execute.count);
+    assert_eq!(too_large.count() as u64, 60 - next);
 }
 
 /// Aim: a state that a stranger's slot has touched is data from then on, and so are all results that follow, whoever makes them.
