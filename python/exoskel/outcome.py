@@ -25,6 +25,7 @@ __all__ = [
     "make_exception",
     "rename_item",
     "result_not_sent",
+    "state_not_sent",
     "workers_lost",
 ]
 

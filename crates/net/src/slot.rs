@@ -13,7 +13,7 @@ use exoskel_link::{CloseReason, Endpoint, Event, LinkId, SessionError};
 use exoskel_node::SlotMachine;
 use exoskel_node::slot::SlotAnswer;
 pub use exoskel_task::slot_queue::TimeoutAnswer;
-pub use exoskel_task::slot_queue::{Item, ItemKey, ItemState, List, Work};
+pub use exoskel_task::slot_queue::{Item, ItemKey, List, StateBefore, Work};
 use exoskel_task::slot_queue::{Outgoing, Overdue, PENDING_TIME_MAX, SerialPassage, TooLarge};
 use tokio::sync::Notify;
 

@@ -29,7 +29,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use self::answers::Reader;
-use self::carrying::CarriedState;
+use self::carrying::StateAtSlot;
 use self::steps::{Intermediate, Passing, load};
 use crate::confinement::told_sandbox;
 use crate::data::DataEncoder;
@@ -352,7 +352,7 @@ struct SlotInterpreter<'py> {
     passed: VecDeque<Passed<'py>>,
     folding: Option<Folding<'py>>,
     /// The states of streams' segments.
-    carried: HashMap<(u32, u16), CarriedState<'py>>,
+    carried: HashMap<(u32, u16), StateAtSlot<'py>>,
     /// The last item whose outcome waits for the state behind it.
     carrying: Option<ItemKey>,
     /// Segments whose states could not be sent: each item is told of by itself, so that it is known which one that is.

@@ -64,12 +64,12 @@ pub struct Item {
     /// The item is a list instead.
     pub list: Option<List>,
     /// The state that comes to it.
-    pub state: ItemState,
+    pub state: StateBefore,
 }
 
 /// The state that comes to an item.
 #[derive(Debug, Default)]
-pub enum ItemState {
+pub enum StateBefore {
     /// Its segment carries none, or the item isn't the first of its frame: the state is that of the item before.
     #[default]
     OfItemBefore,
@@ -793,17 +793,17 @@ impl QueuedFrame {
     }
 
     /// The state that comes to the next item, if that is the first.
-    fn state(&mut self) -> ItemState {
+    fn state(&mut self) -> StateBefore {
         if self.next != self.execute.first {
-            return ItemState::OfItemBefore;
+            return StateBefore::OfItemBefore;
         }
         match self.execute.state {
-            GivenState::Nothing => ItemState::Nothing,
+            GivenState::Nothing => StateBefore::Nothing,
             GivenState::Sent => {
                 let record = self.reader.next_record().ok().flatten();
-                ItemState::Sent(Box::new(record.unwrap_or_default()))
+                StateBefore::Sent(Box::new(record.unwrap_or_default()))
             }
-            GivenState::Kept(frame) => ItemState::Kept(frame),
+            GivenState::Kept(frame) => StateBefore::Kept(frame),
         }
     }
 

@@ -4,7 +4,7 @@ use exoskel_flow::SegmentStep;
 use exoskel_link::SessionError;
 use exoskel_net::message::{Digest, SegmentEnding, SegmentFunctions};
 use exoskel_net::payload::{Format, Record, RecordWriter};
-use exoskel_net::slot::{Item, ItemKey, ItemState, Work};
+use exoskel_net::slot::{Item, ItemKey, StateBefore, Work};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -17,7 +17,7 @@ use crate::item_note::Subject;
 use crate::pickle::{decode, result_over_limit, state_over_limit};
 
 /// The state behind the items of a frame that have run here.
-pub(super) struct CarriedState<'py> {
+pub(super) struct StateAtSlot<'py> {
     frame: u64,
     /// The item that would follow.
     next: u64,
@@ -96,25 +96,25 @@ impl<'py> SlotInterpreter<'py> {
         py: Python<'py>,
         key: ItemKey,
         segment: u16,
-        given: ItemState,
-    ) -> Result<PyResult<CarriedState<'py>>, LoopEnd> {
+        given: StateBefore,
+    ) -> Result<PyResult<StateAtSlot<'py>>, LoopEnd> {
         let ItemKey { frame, index, .. } = key;
         let here = self.carried.remove(&(key.stream, segment));
-        let first = |value, format| CarriedState {
+        let first = |value, format| StateAtSlot {
             frame,
             next: index,
             value,
             format,
         };
         let found = match given {
-            ItemState::OfItemBefore => {
+            StateBefore::OfItemBefore => {
                 here.filter(|here| (here.frame, here.next) == (frame, index))
             }
-            ItemState::Kept(last) => here
+            StateBefore::Kept(last) => here
                 .filter(|here| here.frame == last)
                 .map(|here| first(here.value, here.format)),
-            ItemState::Nothing => Some(first(None, Format::Pickle)),
-            ItemState::Sent(record) => {
+            StateBefore::Nothing => Some(first(None, Format::Pickle)),
+            StateBefore::Sent(record) => {
                 let format = record.format;
                 let value = self.read_state(py, *record)?;
                 return Ok(value.map(|value| first(Some(value), format)));
@@ -143,7 +143,7 @@ impl<'py> SlotInterpreter<'py> {
         py: Python<'py>,
         stream: u32,
         segment: u16,
-        before: &CarriedState<'py>,
+        before: &StateAtSlot<'py>,
         value: Bound<'py, PyAny>,
     ) -> Carried<'py> {
         let (step, digest) = self
@@ -192,7 +192,7 @@ impl<'py> SlotInterpreter<'py> {
         py: Python<'py>,
         (key, segment): (ItemKey, u16),
         format: Format,
-        before: CarriedState<'py>,
+        before: StateAtSlot<'py>,
         made: Result<Bound<'py, PyAny>, Box<TaskFailure<'py>>>,
         scratch: &mut RecordWriter,
     ) -> Result<bool, LoopEnd> {
@@ -235,7 +235,7 @@ impl<'py> SlotInterpreter<'py> {
         } else {
             self.carrying = Some(key);
         }
-        let state = CarriedState {
+        let state = StateAtSlot {
             frame: key.frame,
             next: key.index.saturating_add(1),
             value,
@@ -252,7 +252,7 @@ impl<'py> SlotInterpreter<'py> {
         py: Python<'py>,
         (key, segment): (ItemKey, u16),
         format: Format,
-        before: CarriedState<'py>,
+        before: StateAtSlot<'py>,
         failure: TaskFailure<'py>,
         scratch: &mut RecordWriter,
     ) -> Result<bool, LoopEnd> {

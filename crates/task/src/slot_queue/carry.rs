@@ -141,7 +141,7 @@ mod tests {
     use super::*;
     use crate::message::{Call, Execute, GivenState, ItemRules, ReceivedMessage, ToSlot};
     use crate::payload::Format;
-    use crate::slot_queue::{ItemState, SerialPassage, Work};
+    use crate::slot_queue::{SerialPassage, StateBefore, Work};
 
     const NOW: Duration = Duration::from_secs(1);
     const FRAME: u64 = 5;
@@ -208,7 +208,7 @@ mod tests {
             panic!("nothing runs");
         };
         let is_first = item.key.index == 7;
-        assert_eq!(matches!(item.state, ItemState::Sent(_)), is_first);
+        assert_eq!(matches!(item.state, StateBefore::Sent(_)), is_first);
         let is_due = queue.carry(item.key, NOW, value(bytes)).unwrap();
         (item.key, is_due)
     }

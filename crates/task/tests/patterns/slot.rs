@@ -9,7 +9,7 @@ use exoskel_task::message::{
     ReceivedMessage, SegmentEnding, SegmentFunctions, SlotEndpoint, ToSlot,
 };
 use exoskel_task::payload::{Format, Record, RecordWriter};
-use exoskel_task::slot_queue::{Item, ItemKey, ItemState, Outgoing, SerialPassage, Work};
+use exoskel_task::slot_queue::{Item, ItemKey, Outgoing, SerialPassage, StateBefore, Work};
 
 use super::generator::Random;
 use super::meaning::{self, Data, Raised, Value};
@@ -335,14 +335,14 @@ impl Slot {
             (_, Some(kept)) if (kept.frame, kept.next) == (key.frame, key.index) => {
                 (kept.state, kept.format)
             }
-            (ItemState::Kept(frame), Some(kept)) => {
+            (StateBefore::Kept(frame), Some(kept)) => {
                 assert_eq!(kept.frame, frame, "the state of that frame isn't here");
                 (kept.state, kept.format)
             }
-            (ItemState::Kept(frame), None) => panic!("no state of frame {frame} is here"),
-            (ItemState::Sent(record), _) => (Some(read(&record)), record.format),
-            (ItemState::OfItemBefore, _) => panic!("its state isn't here"),
-            (ItemState::Nothing, _) => (None, Format::Pickle),
+            (StateBefore::Kept(frame), None) => panic!("no state of frame {frame} is here"),
+            (StateBefore::Sent(record), _) => (Some(read(&record)), record.format),
+            (StateBefore::OfItemBefore, _) => panic!("its state isn't here"),
+            (StateBefore::Nothing, _) => (None, Format::Pickle),
         };
         let format = match (format, self.format(item.record.format)) {
             (Format::Pickle, Format::Pickle) => Format::Pickle,
