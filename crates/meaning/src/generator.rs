@@ -2,36 +2,44 @@
 
 use exoskel_flow::{FunctionId, Skeleton};
 
-use super::meaning::RAISING;
+use crate::meaning::RAISING;
 
 /// A generator that follows from its seed (xorshift).
-pub(crate) struct Random(u64);
+#[derive(Clone, Debug)]
+pub struct Random(u64);
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// The generator of a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
         let mut random = Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        (0..4).for_each(|_| assert!(random.below(2) < 2));
+        for _ in 0..4 {
+            random.below(2);
+        }
         random
     }
 
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+    /// A number below this one.
+    pub fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         (self.0 >> 11) % bound
     }
 
-    pub(crate) fn is(&mut self, one_in: u64) -> bool {
+    /// True once in so many times.
+    pub fn is(&mut self, one_in: u64) -> bool {
         self.below(one_in) == 0
     }
 
-    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> Option<T> {
+    /// One of these, if there is any.
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> Option<T> {
         (!from.is_empty()).then(|| from[self.below(from.len() as u64) as usize])
     }
 }
 
 /// A program of all patterns. Some of its functions raise if they may.
-pub(crate) fn program(random: &mut Random, raises: bool) -> Skeleton {
+pub fn program(random: &mut Random, raises: bool) -> Skeleton {
     let mut maker = Maker { random, raises };
     let mut stages: Vec<Skeleton> = Vec::new();
     for _ in 0..1 + maker.random.below(3) {
