@@ -532,6 +532,9 @@ impl ManagerMachine {
     /// Forgets a stream and all of its items.
     pub fn close_stream(&mut self, stream: u64, now: Duration) {
         self.streams.remove(&stream);
+        if self.streams.is_empty() {
+            self.patience.pause();
+        }
         self.router.close(stream, now);
     }
 
@@ -543,6 +546,7 @@ impl ManagerMachine {
     /// Ends all sessions in order, and asks nobody any more.
     pub fn close(&mut self) {
         self.is_closing = true;
+        self.patience.pause();
         let sessions = self.slots.keys();
         self.actions
             .extend(sessions.map(|session| ManagerAction::Close {
