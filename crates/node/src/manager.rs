@@ -426,7 +426,8 @@ impl ManagerMachine {
         if self.is_closing {
             return;
         }
-        while let Some(wish) = self.recruiter.next(self.slots.len(), now) {
+        self.take_back(now);
+        while let Some(wish) = self.recruiter.next(self.staying(), now) {
             self.actions.push_back(match wish {
                 Wish::Start(child) => ManagerAction::Start(child),
                 Wish::Dial(host) => ManagerAction::Dial(host),
