@@ -302,7 +302,7 @@ impl Machine {
             let State::Up(process) = &worker.state else {
                 return Ok(());
             };
-            let Some(running) = process.interpreter.running else {
+            let Some(running) = &process.interpreter.running else {
                 return Ok(());
             };
             if !worker.scenario.lacks.is_empty() {
@@ -341,14 +341,12 @@ impl Machine {
             router.slot_statistics(held.session.0)?;
             Some(&process.interpreter)
         };
-        let Some(running) = running_of(number).and_then(|interpreter| interpreter.running) else {
+        let running = running_of(number).and_then(|interpreter| interpreter.running.as_ref());
+        let Some(running) = running else {
             return Ok(());
         };
         let (stream, segment) = (running.key.stream, running.from);
-        let user = self.streams.opened.get(stream as usize);
-        if running.part != FunctionPart::Serial
-            || user.is_none_or(|user| !self.streams.users[*user].has_serial(segment))
-        {
+        if running.part != FunctionPart::Serial || !self.streams.has_serial(stream, segment) {
             return Ok(());
         }
         let other = (0..self.workers.len()).find(|other| {

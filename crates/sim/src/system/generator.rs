@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use exoskel_flow::{FunctionId, SchedulerConfig, Skeleton};
 use exoskel_link::{CipherSuite, EpochLimits, Limits, Protection, Protections};
+use exoskel_meaning::meaning::RAISING;
+use exoskel_meaning::{Random, program, renumbered};
 use exoskel_task::message::ENVELOPE_BYTES_MAX;
 use exoskel_task::payload::Format;
 
@@ -20,6 +22,9 @@ const STEPS_MAX: u64 = 10_000_000;
 
 /// A worker that is told to end has so long at most, if it hasn't all the time it needs.
 const DRAIN_TIME: Duration = Duration::from_millis(50);
+
+/// Programs of all patterns have so many items at most: each is made into many others.
+const PATTERN_ITEMS_MAX: u64 = 40;
 
 /// Skeletons are nested this deep at most.
 const DEPTH_MAX: u32 = 3;
@@ -96,6 +101,7 @@ impl Generator {
             streams,
         };
         scenario.faults = self.faults(&scenario);
+        self.patterns(&mut scenario);
         self.manager_crashes(&mut scenario);
         self.outcasts(&mut scenario);
         self.item_rules(&mut scenario);
@@ -202,8 +208,16 @@ impl Generator {
             _ => Service::Uniform(Duration::ZERO, micros * 2),
         };
         let cancels = order == TakingOrder::Completion && self.chance(3);
+        let mut functions = 0;
+        let mut skeleton = self.skeleton(DEPTH_MAX, &mut functions);
+        if self.chance(3) {
+            let raising = self.random.below(u64::from(functions)) as u32;
+            skeleton = renumbered(&skeleton, &mut |FunctionId(number)| {
+                FunctionId(number + if number == raising { RAISING } else { 0 })
+            });
+        }
         StreamScenario {
-            skeleton: self.skeleton(DEPTH_MAX, &mut 0),
+            skeleton,
             items,
             service,
             input_bytes_max,
@@ -219,7 +233,6 @@ impl Generator {
             } else {
                 Vec::new()
             },
-            raises_one_in: self.pick(&[0, 0, 10]),
             unsent_one_in: [0, 0, 7][self.later.below(3) as usize],
             pickled_one_in: [0, 0, 5][self.later.below(3) as usize],
             retriable_one_in: 0,
@@ -227,6 +240,30 @@ impl Generator {
             timeout: Duration::ZERO,
             cancels_one_in: if cancels { 10 } else { 0 },
             closes_after: self.chance(8).then(|| self.random.below(items)),
+        }
+    }
+
+    /// Every other stream has a program of all patterns.
+    fn patterns(&mut self, scenario: &mut Scenario) {
+        let message_bytes_max = scenario.limits.message_bytes_max;
+        // A list has several values.
+        let result_bytes_max = if message_bytes_max < 1 << 20 {
+            2000
+        } else {
+            20_000
+        };
+        for (number, stream) in (0..).zip(&mut scenario.streams) {
+            let mut random = Random::new(scenario.seed ^ 0x9A77_E245 ^ number << 40);
+            if random.is(2) {
+                continue;
+            }
+            let raises = random.is(3);
+            stream.skeleton = program(&mut random, raises);
+            stream.items = stream.items.min(PATTERN_ITEMS_MAX);
+            stream.poison.retain(|index| *index < stream.items);
+            stream.result_bytes_max = stream.result_bytes_max.min(result_bytes_max);
+            // Whoever hands items over without an end has one outcome for each.
+            stream.unbounded &= stream.skeleton.keeps_number();
         }
     }
 

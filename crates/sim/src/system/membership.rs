@@ -246,6 +246,8 @@ impl Machine {
             Ok(ToManager::Announced { .. }) => self.report.announced += 1,
             Ok(ToManager::Recalled { count, .. }) => self.report.recalled += u64::from(count),
             Ok(ToManager::Released { .. }) => self.report.released += 1,
+            Ok(ToManager::Expanded { .. }) => self.report.expanded += 1,
+            Ok(ToManager::Folded { .. }) => self.report.folded += 1,
             Ok(_) => {}
             Err(error) => return self.world.broken(error.to_string()),
         }
@@ -299,7 +301,11 @@ impl Machine {
     }
 
     /// Outcomes are not of somebody who was no longer allowed.
-    pub(super) fn check_origin(&self, outcomes: &Outcomes) -> Result<(), Violation> {
+    pub(super) fn check_origin(&self, stream: u64, outcomes: &Outcomes) -> Result<(), Violation> {
+        // What is made into others, or waits for others, may have counted long before.
+        if self.streams.users[stream as usize].program.lines() > 1 {
+            return Ok(());
+        }
         let origin = match &outcomes.contents {
             Contents::Records(_, origin)
             | Contents::Refused(origin)

@@ -45,6 +45,10 @@ pub struct Report {
     pub recalled: u64,
     /// Items that a second slot got as well, since they ran for too long.
     pub stragglers: u64,
+    /// Answers that say what items were made into.
+    pub expanded: u64,
+    /// Answers that say what several items were folded into.
+    pub folded: u64,
     /// Leases given back before their frame's end.
     pub released: u64,
     /// Results that waited for a grant.

@@ -169,8 +169,6 @@ pub struct StreamScenario {
     pub take_time: Duration,
     /// A slot that runs one of these items dies of it.
     pub poison: Vec<Index>,
-    /// One of so many items raises; 0: none.
-    pub raises_one_in: u64,
     /// One of so many items can't be sent; 0: none.
     pub unsent_one_in: u64,
     /// Results that must be data are pickles for one of so many items; 0: none.
