@@ -48,6 +48,7 @@ fn everything_holds_whatever_happens() {
         all.recalled += report.recalled;
         all.stragglers += report.stragglers;
         all.released += report.released;
+        all.recruited += report.recruited;
         all.expanded += report.expanded;
         all.folded += report.folded;
         all.announced += report.announced;
@@ -75,6 +76,7 @@ fn everything_holds_whatever_happens() {
         all.recalled,
         all.stragglers,
         all.released,
+        all.recruited,
         all.expanded,
         all.folded,
         all.announced,

@@ -9,6 +9,7 @@ impl Machine {
     /// What is inside, held and queued keeps within its limits.
     pub(super) fn check_manager(&self) -> Result<(), Violation> {
         self.check_barred()?;
+        self.check_contract()?;
         self.check_budgets()
     }
 

@@ -44,6 +44,8 @@ pub(super) struct Machine {
     pub(super) revoked: BTreeSet<String>,
     /// Workers whose wires are worn out.
     pub(super) worn: BTreeSet<usize>,
+    /// Slots that a deadly item has taken down, by the manager's process, the stream and the item.
+    pub(super) taken_down: BTreeMap<(u32, u64, u64), u32>,
     deadline: Duration,
     pub(super) calm_from: Duration,
     /// Everybody has what they wanted.
@@ -90,6 +92,7 @@ impl Machine {
             left: BTreeMap::new(),
             revoked: BTreeSet::new(),
             worn: BTreeSet::new(),
+            taken_down: BTreeMap::new(),
             deadline: Duration::ZERO,
             calm_from,
             is_settling: false,
@@ -154,6 +157,7 @@ impl Machine {
         while !self.is_over() {
             self.step()?;
         }
+        self.check_history()?;
         self.report.steps = self.world.steps;
         self.report.digest = self.world.digest.value();
         self.report.ended_at = self.world.now;

@@ -53,6 +53,10 @@ pub struct Report {
     pub released: u64,
     /// Results that waited for a grant.
     pub announced: u64,
+    /// Times that the planner asked for more slots.
+    pub recruited: u64,
+    /// Times that it gave slots back.
+    pub given_back: u64,
     /// Slots that said what they lack, and got no items.
     pub unfit: u64,
     /// Workers that were set aside for breaking their sessions.

@@ -215,10 +215,11 @@ impl Streams {
         self.user(key).is_ok_and(|(_, user)| !user.is_closed)
     }
 
-    /// Whether a slot dies of it.
-    pub(super) fn is_poison(&self, key: &ItemKey) -> bool {
-        self.user(key)
-            .is_ok_and(|(_, user)| user.scenario.poison.contains(&self.place(key)))
+    /// Whose item it is if a slot dies of it, and after what time.
+    pub(super) fn poison(&self, key: &ItemKey) -> Option<(u64, Duration)> {
+        let (number, user) = self.user(key).ok()?;
+        let is_deadly = user.scenario.poison.contains(&self.place(key));
+        is_deadly.then_some((number, user.scenario.poison_time))
     }
 
     /// Whether slots answer with a pickle for it, come what may.
