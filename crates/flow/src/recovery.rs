@@ -10,7 +10,7 @@ use crate::{Action, Departure, Failure, SlotId, SlotStatistics};
 
 /// Whether an item that ran at a slot may be why the slot is gone.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Blame {
+pub(crate) enum Blame {
     /// The slot left in good order, or its session broke.
     Nobody,
     /// One of several may be: each must now run alone.
@@ -64,7 +64,7 @@ impl Scheduler {
         let segment = frame.from;
         for index in frame.range() {
             // It goes on elsewhere, which will show whether it was the reason.
-            if stream.lose_copy(frame.id, index).is_some() {
+            if stream.lose_copy_with_slot(frame.id, index, blame) {
                 continue;
             }
             let Some(item) = stream
@@ -89,7 +89,10 @@ impl Scheduler {
             } else {
                 Blame::Nobody
             };
-            item.charge = item.charge.saturating_add(u8::from(blame == Blame::It));
+            if blame == Blame::It {
+                let charges = 1 + stream.copies.charges_of(index);
+                item.charge = item.charge.saturating_add(charges);
+            }
             let charge = u32::from(item.charge);
             match stream.waiting.remove(&index) {
                 Some(waiting) if waiting.granted => {

@@ -128,6 +128,14 @@ impl Scheduler {
         }
     }
 
+    /// The slot that was to be [drained](Self::drain_slot) may get work again.
+    pub fn keep_slot(&mut self, slot: SlotId, now: Duration) {
+        if let Some(row) = self.slots.row(slot) {
+            self.slots.keep(row);
+            self.stir(now);
+        }
+    }
+
     /// The slot gets nothing more until it [resumes](Self::resume_slot).
     pub fn suspend_slot(&mut self, slot: SlotId) {
         let slot = self.slots.row(slot).and_then(|row| self.slots.get_mut(row));

@@ -115,6 +115,15 @@ impl SlotTable {
         }
     }
 
+    /// The slot gets work again.
+    pub(crate) fn keep(&mut self, row: usize) {
+        if let Some(slot) = self.get_mut(row)
+            && std::mem::take(&mut slot.draining)
+        {
+            self.usable += 1;
+        }
+    }
+
     pub(crate) fn get(&self, row: usize) -> Option<&Slot> {
         self.rows.get(row)?.as_ref()
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::frame::{Frame, RecallState};
 use crate::item::{ItemState, attempt};
+use crate::recovery::Blame;
 use crate::scheduler::Scheduler;
 use crate::slot::{Slot, nanos};
 use crate::stream::Stream;
@@ -35,17 +36,22 @@ pub(crate) struct ItemCopy {
 /// Items that are at two slots. Few are. The item itself remembers the first of the two as its attempt; it is [`ItemState::Out`], and none
 /// of the copies has said anything yet.
 #[derive(Debug, Default)]
-pub(crate) struct Copies(BTreeMap<Index, [ItemCopy; 2]>);
+pub(crate) struct Copies {
+    pairs: BTreeMap<Index, [ItemCopy; 2]>,
+    /// Items that have lost one of two copies with its slot, and whether it was the only one there: how often each is to be charged when the
+    /// other copy takes its slot down, too. They get no second copy any more.
+    bereft: BTreeMap<Index, u8>,
+}
 
 impl Stream {
     /// Whether any item is at two slots.
     pub(crate) fn has_copies(&self) -> bool {
-        !self.copies.0.is_empty()
+        !self.copies.pairs.is_empty()
     }
 
     /// A frame answers for these items: where it has one of two copies, the item remembers that one.
     pub(crate) fn prefer(&mut self, frame: FrameId, range: Range<Index>) {
-        for (index, copies) in self.copies.0.range_mut(range) {
+        for (index, copies) in self.copies.pairs.range_mut(range) {
             if copies[1].frame == frame {
                 copies.swap(0, 1);
                 if let Some(item) = self.ring.get_mut(*index) {
@@ -57,14 +63,14 @@ impl Stream {
 
     /// The answer of a frame for these items counts: their other copies, which are late from now on.
     pub(crate) fn decide(&mut self, frame: FrameId, range: Range<Index>) -> Vec<(Index, ItemCopy)> {
-        if self.copies.0.is_empty() {
+        if self.copies.pairs.is_empty() {
             return Vec::new();
         }
-        let here = self.copies.0.range(range);
+        let here = self.copies.pairs.range(range);
         let decided = here.filter(|(_, copies)| copies[0].frame == frame);
         let decided: Vec<_> = decided.map(|(index, [_, late])| (*index, *late)).collect();
         for (index, late) in &decided {
-            self.copies.0.remove(index);
+            self.copies.pairs.remove(index);
             self.reserved = self.reserved.saturating_sub(late.grant);
         }
         decided
@@ -72,10 +78,10 @@ impl Stream {
 
     /// The copy in this frame will have no answer. Says whether there was another one, with which the item goes on, and the bytes of the token.
     pub(crate) fn lose_copy(&mut self, frame: FrameId, index: Index) -> Option<u64> {
-        let copies = self.copies.0.get(&index)?;
+        let copies = self.copies.pairs.get(&index)?;
         let lost = copies.iter().position(|copy| copy.frame == frame)?;
         let (lost, left) = (copies[lost], copies[1 - lost]);
-        self.copies.0.remove(&index);
+        self.copies.pairs.remove(&index);
         self.reserved = self.reserved.saturating_sub(lost.grant);
         if let Some(item) = self.ring.get_mut(index) {
             item.attempt = attempt(left.frame);
@@ -83,11 +89,35 @@ impl Stream {
         Some(lost.bytes)
     }
 
+    /// The copy in this frame is lost with its slot. Says whether there is another one, which will show whether the item was the reason.
+    pub(crate) fn lose_copy_with_slot(
+        &mut self,
+        frame: FrameId,
+        index: Index,
+        blame: Blame,
+    ) -> bool {
+        let has_other = self.lose_copy(frame, index).is_some();
+        if has_other && blame != Blame::Nobody {
+            let base = self.ring.base();
+            self.copies.bereft.retain(|item, _| *item >= base);
+            let charges = self.copies.bereft.entry(index).or_default();
+            *charges = charges.saturating_add(u8::from(blame == Blame::It));
+        }
+        has_other
+    }
+
     /// Nobody wants the stream: its second copies.
     fn give_up_copies(&mut self) -> Vec<(Index, ItemCopy)> {
-        let copies = std::mem::take(&mut self.copies.0);
+        let copies = std::mem::take(&mut self.copies.pairs);
         let seconds = copies.into_iter().map(|(index, [_, late])| (index, late));
         seconds.collect()
+    }
+}
+
+impl Copies {
+    /// The last copy of an item has taken its slot down: how often the former ones did.
+    pub(crate) fn charges_of(&mut self, index: Index) -> u8 {
+        self.bereft.remove(&index).unwrap_or(0)
     }
 }
 
@@ -275,7 +305,8 @@ impl Scheduler {
         let mut running = items.by_ref().take(frame.count as usize);
         let (index, _) =
             running.find(|(_, item)| item.is_at(frame.id) && item.state == ItemState::Out)?;
-        if stream.copies.0.contains_key(&index) {
+        let copies = &stream.copies;
+        if copies.pairs.contains_key(&index) || copies.bereft.contains_key(&index) {
             return None;
         }
         let usual = u128::from(usual) * u128::from(self.config.stragglers) / 100;
@@ -339,7 +370,7 @@ impl Scheduler {
             grant,
             bytes,
         };
-        stream.copies.0.insert(index, [first, second]);
+        stream.copies.pairs.insert(index, [first, second]);
         slot.push(frame, bytes, now);
         if let Some(slow) = self.slots.get_mut(first_row) {
             slow.statistics.stragglers += 1;

@@ -141,6 +141,33 @@ fn a_lost_copy_charges_nobody() {
     }
 }
 
+/// Aim: an item that takes each of its slots down is charged for all of them when none is left, and gets no further copy meanwhile, which would
+/// only take another slot down. Method: as above, but the other copy is lost as well, while a third slot is idle.
+#[test]
+fn an_item_without_a_copy_left_is_charged() {
+    for first_lost in [0, 1] {
+        let (mut scheduler, _, _) = straggling(farm());
+        copy(&mut scheduler);
+        let lost = Departure::Lost;
+        let lose = |scheduler: &mut Scheduler, slot, now| {
+            scheduler.remove_slot(SlotId(slot), lost, now).unwrap();
+        };
+        scheduler.add_slot(SlotId(2), at(1240)).unwrap();
+        lose(&mut scheduler, first_lost, at(1250));
+        for millis in [1250, 2000, 5000] {
+            assert_eq!(actions(&mut scheduler, at(millis)), [], "at {millis}");
+        }
+        lose(&mut scheduler, 1 - first_lost, at(5000));
+        let told = actions(&mut scheduler, at(5000));
+        let failed = |action: &Action| match *action {
+            Action::Failed { index, failure, .. } => Some((index, failure)),
+            _ => None,
+        };
+        let failed: Vec<_> = told.iter().filter_map(failed).collect();
+        assert_eq!(failed, [(5, Failure::WorkersLost { count: 2 })], "{told:?}");
+    }
+}
+
 #[test]
 fn what_a_slot_has_that_is_late_charges_nobody() {
     let (mut scheduler, stream, first) = straggling(farm());

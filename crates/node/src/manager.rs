@@ -426,7 +426,8 @@ impl ManagerMachine {
         if self.is_closing {
             return;
         }
-        while let Some(wish) = self.recruiter.next(self.slots.len(), now) {
+        self.take_back(now);
+        while let Some(wish) = self.recruiter.next(self.staying(), now) {
             self.actions.push_back(match wish {
                 Wish::Start(child) => ManagerAction::Start(child),
                 Wish::Dial(host) => ManagerAction::Dial(host),
@@ -532,6 +533,9 @@ impl ManagerMachine {
     /// Forgets a stream and all of its items.
     pub fn close_stream(&mut self, stream: u64, now: Duration) {
         self.streams.remove(&stream);
+        if self.streams.is_empty() {
+            self.patience.pause();
+        }
         self.router.close(stream, now);
     }
 
@@ -543,6 +547,7 @@ impl ManagerMachine {
     /// Ends all sessions in order, and asks nobody any more.
     pub fn close(&mut self) {
         self.is_closing = true;
+        self.patience.pause();
         let sessions = self.slots.keys();
         self.actions
             .extend(sessions.map(|session| ManagerAction::Close {

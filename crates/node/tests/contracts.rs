@@ -168,3 +168,51 @@ fn a_slot_that_is_given_back_finishes_what_it_has() {
     site.pass(REST);
     assert_eq!(site.dialled(), [1], "the other one rests");
 }
+
+/// Aim: a slot that was given back and has not gone stays if slots are missing again: what it holds may wait for a slot that works, so that all would
+/// wait in a circle. Method: of two slots with an item each, one is given back; then both are wanted again, or the other one is lost.
+#[test]
+fn a_slot_that_was_given_back_stays_if_it_is_missed() {
+    for is_lost in [false, true] {
+        let mut sources = hosts(&["one", "other"]);
+        sources.slots = 2;
+        let mut site = Site::new(sources);
+        site.dialled();
+        let mut slots = [("one", 0), ("other", 1)].map(|(name, host)| {
+            let source = SlotSource::Host(host);
+            let slot = site.join(source, name).unwrap();
+            site.say(slot, &ToManager::Ready { lacks: Vec::new() });
+            site.open(1 + host as u64);
+            slot
+        });
+        site.machine.want(1, site.now);
+        site.look();
+        site.actions.clear();
+        site.open(3);
+        if site.given() == Some(slots[0]) {
+            slots.reverse();
+        }
+        let [given_back, left] = slots;
+        match is_lost {
+            true => site.end(left, &site::broken()),
+            false => site.machine.want(2, site.now),
+        }
+        site.look();
+        assert_eq!(site.machine.recruited().ready, 2 - u32::from(is_lost));
+        (4..8).for_each(|stream| site.open(stream));
+        let sent = site.actions.iter().filter_map(|action| match action {
+            ManagerAction::Send { session, .. } => Some(*session),
+            _ => None,
+        });
+        assert!(sent.into_iter().any(|slot| slot == given_back));
+        // Wanted for a moment, given back, wanted: whoever goes on is not given back as well.
+        if !is_lost {
+            for slots in [1, 2, 1] {
+                site.machine.want(slots, site.now);
+                site.look();
+            }
+            assert_eq!(site.machine.recruited().ready, 1);
+        }
+        assert_eq!(site.ended(), []);
+    }
+}

@@ -51,6 +51,25 @@ fn a_place_that_fails_is_asked_for_ever_with_pauses_that_grow() {
     assert_eq!(site.given_up(), [], "nobody needs a slot");
 }
 
+/// Aim: nobody is woken for a run that waits no longer. Method: a run waits for a slot and its user closes it, or the manager.
+#[test]
+fn a_run_that_is_closed_waits_no_longer() {
+    for closes_all in [false, true] {
+        let mut site = Site::listening(1);
+        site.open(1);
+        site.pass(Duration::from_secs(1));
+        assert!(site.machine.next_timeout().is_some(), "it is looked after");
+        match closes_all {
+            true => site.machine.close(),
+            false => site.machine.close_stream(1, site.now),
+        }
+        site.pass(Duration::from_secs(10));
+        let next = site.machine.next_timeout();
+        assert!(next.is_none_or(|next| next > site.now), "{next:?}");
+        assert_eq!(site.given_up(), []);
+    }
+}
+
 /// Aim: eight slots that end at once, or eight attempts, are one failure of their worker.
 #[test]
 fn a_place_that_failed_is_asked_once_and_for_all_its_slots_when_it_answers() {

@@ -27,7 +27,7 @@
 //! * `manager`, `worker`: the processes around them; `at_manager`, `at_worker`: how they meet, and what happens there; `interpreter`: what runs items
 //! * `membership`, `budgets`: what is checked of who takes part, and of limits
 //! * `handshake`: what stands in the place of TLS; `line`: a session's end of a wire; `wires`, `clock`: what is between and around
-//! * `streams`: the users and their checks; `content`: what items hold
+//! * `streams`: the users and their checks; `program`: what their programs make of items; `content`: what items hold
 
 mod at_manager;
 mod at_worker;
@@ -44,6 +44,7 @@ mod line;
 mod machine;
 mod manager;
 mod membership;
+mod program;
 mod report;
 mod scenario;
 mod streams;

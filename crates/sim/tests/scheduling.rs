@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use exoskel_flow::{FunctionId, Program, SchedulerConfig, Skeleton};
 use exoskel_link::{CipherSuite, EpochLimits, Limits, Protections};
+use exoskel_meaning::meaning::RAISING;
+use exoskel_meaning::renumbered;
 use exoskel_sim::system::{
     InjectedFault, KeyRoom, Node, Report, Scenario, StreamScenario, TakingOrder, WorkerScenario,
     play_twice,
@@ -57,6 +59,7 @@ fn calm(seed: u64, slots: usize, skeleton: &Skeleton, items: u64, service: Servi
         host,
         lacks: Vec::new(),
         initializer_raises: false,
+        in_domain: false,
         slowness: 1,
         minimum,
         is_relayed: false,
@@ -78,7 +81,7 @@ fn calm(seed: u64, slots: usize, skeleton: &Skeleton, items: u64, service: Servi
         batch_max: 1000,
         take_time: Duration::ZERO,
         poison: Vec::new(),
-        raises_one_in: 0,
+        poison_time: Duration::ZERO,
         unsent_one_in: 0,
         pickled_one_in: 0,
         retriable_one_in: 0,
@@ -92,6 +95,7 @@ fn calm(seed: u64, slots: usize, skeleton: &Skeleton, items: u64, service: Servi
         workers: (0..slots).map(worker).collect(),
         streams: vec![stream],
         manager_dials: false,
+        contract: None,
         has_initializer: false,
         minimum,
         ciphers: CipherSuite::ALL.to_vec(),
@@ -234,14 +238,17 @@ fn huge_results_and_a_slow_user() {
 }
 
 /// Aim: items that raise on the way hold nobody up, in no kind of program, whoever is lost meanwhile. Method: one of
-/// five raises in each segment; a slot dies in the middle.
+/// thirteen raises in each function; a slot dies in the middle.
 #[test]
 fn exceptions_are_outcomes_at_once() {
     for seed in SEEDS {
         for program in programs() {
             let service = Service::Uniform(micros(1), millis(1));
             let mut scenario = calm(seed, 3, &program, 400, service);
-            scenario.streams[0].raises_one_in = 5;
+            let skeleton = &mut scenario.streams[0].skeleton;
+            *skeleton = renumbered(skeleton, &mut |FunctionId(number)| {
+                FunctionId(RAISING + number)
+            });
             scenario.faults = vec![(millis(30), dies(0, millis(3)))];
             assert_eq!(play(&scenario).outcomes, 400);
         }

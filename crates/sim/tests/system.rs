@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use exoskel_flow::Skeleton;
 use exoskel_sim::system::{InjectedFault, Node, Report, Scenario, play_twice};
 
 /// Plays a seed twice: it decides everything.
@@ -26,7 +27,10 @@ fn everything_holds_whatever_happens() {
         let report = play(seed);
         let streams = Scenario::from_seed(seed).streams;
         let items: u64 = streams.iter().map(|stream| stream.items).sum();
-        assert_eq!(report.outcomes + report.cancelled + report.left, items);
+        let mut programs = streams.iter().map(|stream| &stream.skeleton);
+        if programs.all(Skeleton::keeps_number) {
+            assert_eq!(report.outcomes + report.cancelled + report.left, items);
+        }
         let closes_early = streams.iter().any(|stream| stream.closes_after.is_some());
         let is_left = closes_early || report.given_up > 0;
         assert!(is_left || report.left == 0, "seed {seed}");
@@ -44,6 +48,9 @@ fn everything_holds_whatever_happens() {
         all.recalled += report.recalled;
         all.stragglers += report.stragglers;
         all.released += report.released;
+        all.recruited += report.recruited;
+        all.expanded += report.expanded;
+        all.folded += report.folded;
         all.announced += report.announced;
         all.tokens_seen += report.tokens_seen;
         all.unfit += report.unfit;
@@ -69,6 +76,9 @@ fn everything_holds_whatever_happens() {
         all.recalled,
         all.stragglers,
         all.released,
+        all.recruited,
+        all.expanded,
+        all.folded,
         all.announced,
         all.tokens_seen,
         all.unfit,
@@ -85,11 +95,8 @@ fn everything_holds_whatever_happens() {
 /// Seeds that break a promise without what was mended for them: tried with each. A seed means what the generator makes of it, so these change with that.
 #[test]
 fn what_was_broken_once_holds() {
-    // A record whose length was altered waits for as many bytes as it says, while heartbeats come.
-    // An item between two segments was cancelled, and the token of the first was let go once more.
-    for seed in [102_393, 604_264] {
-        play(seed);
-    }
+    // A run was closed while it waited for a slot, and the manager was woken for it without end.
+    play(752);
 }
 
 /// Aim: a manager that comes back after a crash knows nothing, and nothing of its former life counts: each item of each
@@ -100,7 +107,11 @@ fn a_manager_begins_anew_after_a_crash() {
     // Nothing else goes wrong in them.
     let is_calm = |seed: &u64| {
         let scenario = Scenario::from_seed(*seed);
-        scenario.faults.is_empty() && scenario.workers.len() > 1
+        // What items are made into depends on the process that they are of.
+        let mut programs = scenario.streams.iter().map(|stream| &stream.skeleton);
+        scenario.faults.is_empty()
+            && scenario.workers.len() > 1
+            && programs.all(Skeleton::keeps_number)
     };
     let seeds: Vec<u64> = (1..).filter(is_calm).take(6).collect();
     let mut dialling = [0; 2];

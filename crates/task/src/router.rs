@@ -249,6 +249,11 @@ impl Router {
         self.scheduler.drain_slot(SlotId(slot), now);
     }
 
+    /// The slot that was to be [drained](Self::drain_slot) may get work again.
+    pub fn keep_slot(&mut self, slot: u32, now: Duration) {
+        self.scheduler.keep_slot(SlotId(slot), now);
+    }
+
     /// The slot is asked whether it is still there, and gets nothing more until it is [resumed](Self::resume_slot).
     pub fn probe_slot(&mut self, slot: u32) {
         self.scheduler.suspend_slot(SlotId(slot));

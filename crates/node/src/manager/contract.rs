@@ -106,20 +106,30 @@ impl ManagerMachine {
 
     /// So many slots are wanted from now on: more are asked for, or some are given back when they have done what they have.
     pub fn want(&mut self, slots: u32, now: Duration) {
-        let before = self.recruiter.wanted();
         self.recruiter.set_wanted(slots);
-        match (slots as usize).checked_sub(before) {
-            Some(_) => self.recruit(now),
-            None => self.drain(before - slots as usize, now),
-        }
+        self.give_back(now);
+        self.recruit(now);
     }
 
-    /// So many slots get nothing more: those outside the trusted domains first, of these those that have the least to do.
-    fn drain(&mut self, slots: usize, now: Duration) {
+    /// Slots that have a session and were not given back, nor told to end.
+    pub(super) fn staying(&self) -> usize {
+        let slots = self.slots.values();
+        slots
+            .filter(|slot| slot.state != SlotState::Leaving)
+            .count()
+    }
+
+    /// Slots that work and are not wanted get nothing more: those outside the trusted domains first, of these those that have the least to do.
+    pub(super) fn give_back(&mut self, now: Duration) {
         let working = self
             .slots
             .iter()
             .filter(|(_, slot)| matches!(slot.state, SlotState::Ready) && !slot.is_barred);
+        let surplus = working.clone().count();
+        let surplus = surplus.saturating_sub(self.recruiter.wanted());
+        if surplus == 0 {
+            return;
+        }
         let mut order: Vec<_> = working
             .map(|(session, slot)| {
                 let did = self.router.slot_statistics(session.0).unwrap_or_default();
@@ -127,13 +137,27 @@ impl ManagerMachine {
             })
             .collect();
         order.sort_unstable();
-        for (_, _, Reverse(session)) in order.into_iter().take(slots) {
+        for (_, _, Reverse(session)) in order.into_iter().take(surplus) {
             self.router.drain_slot(session.0, now);
             if let Some(slot) = self.slots.get_mut(&session) {
                 slot.state = SlotState::Leaving;
                 self.recruited.ready -= 1;
             }
             self.draining.push(session);
+        }
+    }
+
+    /// Slots are missing: those that were given back and have not gone stay. What they hold may wait for a slot that works, and nobody comes as soon.
+    pub(super) fn take_back(&mut self, now: Duration) {
+        while self.recruiter.has_room(self.staying())
+            && let Some(session) = self.draining.pop()
+        {
+            let slot = self.slots.get_mut(&session);
+            if let Some(slot) = slot.filter(|slot| !slot.is_barred) {
+                slot.state = SlotState::Ready;
+                self.recruited.ready += 1;
+                self.router.keep_slot(session.0, now);
+            }
         }
     }
 

@@ -69,7 +69,7 @@ impl ManagerMachine {
     /// Whether somebody who dials in has a place.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        !self.is_closing && self.recruiter.has_room(self.slots.len())
+        !self.is_closing && self.recruiter.has_room(self.staying())
     }
 
     /// What somebody is told who finds no place, nor one in which to wait.
@@ -282,6 +282,7 @@ impl ManagerMachine {
         // The number is new, and whoever makes a manager wants no more slots than its scheduler takes.
         let (origin, bytes_max) = (slot.origin.clone(), slot.message_bytes_max);
         let _ = self.router.add_slot(session.0, origin, bytes_max, now);
+        self.give_back(now);
     }
 
     /// Remembers why a worker can't run the program; says whether that is news.
@@ -299,12 +300,13 @@ impl ManagerMachine {
             SlotState::Joining => self.recruited.pending -= 1,
             other @ (SlotState::Unfit { .. } | SlotState::Leaving) => {
                 slot.state = other;
+                // If it was given back, it can't be taken back any more.
+                self.draining.retain(|draining| *draining != session);
                 return;
             }
         }
         let worker = slot.worker.clone();
-        let is_going = |slot: &&Slot| slot.state == SlotState::Leaving;
-        let others = self.slots.len() - self.slots.values().filter(is_going).count();
+        let others = self.staying();
         self.note(
             ChangeKind::Loss,
             format!("{worker} leaves: it was told to end"),
@@ -313,6 +315,7 @@ impl ManagerMachine {
         self.tell(Notice::Warning(format!(
             "{worker} leaves: it was told to end; slots that go on: {others}"
         )));
+        self.recruit(now);
     }
 
     /// Judges all peers again, by what `judge` says of each, after credentials, policy or revocation lists have changed.

@@ -196,7 +196,9 @@ impl Machine {
             proof: PlaceProof::Direct,
             protections: session.protections(),
             own_minimum: self.manager.minimum,
-            domain: None,
+            domain: self.scenario.workers[worker]
+                .in_domain
+                .then(|| "ours".to_owned()),
             is_trusted: self.scenario.is_trusted(worker),
             slots: Some(1),
             pid: None,

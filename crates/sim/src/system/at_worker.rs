@@ -279,6 +279,12 @@ impl Machine {
             return Ok(());
         }
         let streams = streams_of(&self.former, &self.streams, worker.manager_life);
+        let running = process.interpreter.running.as_ref();
+        if running.is_some_and(|running| {
+            running.part != FunctionPart::Rest && streams.poison(&running.key).is_some()
+        }) {
+            return self.poisoned(number);
+        }
         let turn = process
             .interpreter
             .done(&mut process.machine, &process.passage, streams, now);
@@ -302,7 +308,7 @@ impl Machine {
             let State::Up(process) = &worker.state else {
                 return Ok(());
             };
-            let Some(running) = process.interpreter.running else {
+            let Some(running) = &process.interpreter.running else {
                 return Ok(());
             };
             if !worker.scenario.lacks.is_empty() {
@@ -314,19 +320,53 @@ impl Machine {
                 return self.world.broken(what);
             }
             self.report.started += running.segments();
+            let mut time = time * worker.slowness;
             if running.part != FunctionPart::Rest {
                 self.check_serial(number)?;
                 let streams = streams_of(&self.former, &self.streams, worker.manager_life);
-                if streams.is_poison(&running.key) {
-                    let restart = worker.scenario.rejoins_after;
-                    return self.crash_worker(number, false, restart);
+                match streams.poison(&running.key) {
+                    Some((_, Duration::ZERO)) => return self.poisoned(number),
+                    Some((_, late)) => time = late,
+                    None => {}
                 }
             }
-            let done = self.world.now + time * worker.slowness;
+            let done = self.world.now + time;
             let event = Event::Done(number, worker.life);
             self.world.agenda.plan(done, event);
         }
         self.tend_worker(number)
+    }
+
+    /// What runs takes its slot down. No item may do so for ever.
+    fn poisoned(&mut self, number: usize) -> Result<(), Violation> {
+        let worker = &self.workers[number];
+        let restart = worker.scenario.rejoins_after;
+        if let State::Up(process) = &worker.state
+            && let Some(running) = &process.interpreter.running
+        {
+            let streams = streams_of(&self.former, &self.streams, worker.manager_life);
+            let stream = streams.poison(&running.key).map_or(0, |(stream, _)| stream);
+            let item = (worker.manager_life, stream, running.key.index);
+            let allowed = self.scenario.config.retries + self.taken_down_spared();
+            let count = self.taken_down.entry(item).or_default();
+            *count += 1;
+            if *count > allowed {
+                let what = format!(
+                    "item {} of stream {stream} has taken {count} slots down",
+                    item.2
+                );
+                return self.world.broken(what);
+            }
+        }
+        self.crash_worker(number, false, restart)
+    }
+
+    /// So many slots may an item take down that it is not charged with: one where others ran beside it, one copy that was on its way, and those of which
+    /// something else may have been the reason.
+    fn taken_down_spared(&self) -> u32 {
+        let workers = self.workers.len();
+        let hosts = self.scenario.workers.last().map_or(0, |last| last.host + 1);
+        2 + self.scenario.faults.len() as u32 + (workers - hosts) as u32
     }
 
     /// A serial function runs at one slot at a time, of those that the manager has.
@@ -341,14 +381,12 @@ impl Machine {
             router.slot_statistics(held.session.0)?;
             Some(&process.interpreter)
         };
-        let Some(running) = running_of(number).and_then(|interpreter| interpreter.running) else {
+        let running = running_of(number).and_then(|interpreter| interpreter.running.as_ref());
+        let Some(running) = running else {
             return Ok(());
         };
         let (stream, segment) = (running.key.stream, running.from);
-        let user = self.streams.opened.get(stream as usize);
-        if running.part != FunctionPart::Serial
-            || user.is_none_or(|user| !self.streams.users[*user].has_serial(segment))
-        {
+        if running.part != FunctionPart::Serial || !self.streams.has_serial(stream, segment) {
             return Ok(());
         }
         let other = (0..self.workers.len()).find(|other| {

@@ -1,10 +1,12 @@
-//! What items hold: told by their place alone, so that whoever gets one can tell whether it is the right one, unaltered.
+//! What items hold: a value, and bytes that follow from it, so that whoever gets one can tell whether it is unaltered.
 
 use bytes::Bytes;
+use exoskel_meaning::meaning::{Data, Raised};
+use exoskel_task::message::Digest;
 use exoskel_task::payload::Record;
 use exoskel_task::router::Function;
 
-use exoskel_determinism::SplitMix64;
+use exoskel_determinism::{RunDigest, SplitMix64};
 
 /// Stands in every token, often.
 const MARK: [u8; 16] = *b"in the clear 16b";
@@ -15,26 +17,33 @@ const CODE_MARK: [u8; 16] = *b"code, in clear16";
 /// Bytes between two marks.
 const MARK_EVERY: usize = 64;
 
-/// What an item is after some of its functions, or what one of them raised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a record holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Token {
     /// Of which of the manager's processes.
     pub(super) life: u32,
     pub(super) stream: u64,
-    pub(super) index: u64,
-    /// Segments passed.
-    pub(super) passed: u16,
+    /// A stranger has touched it.
+    pub(super) touched: bool,
     pub(super) what: What,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    Value,
+    /// What a user has handed over.
+    Item(Data),
+    /// What a function has made.
+    Made(Data),
     /// A function raised.
-    Raised,
-    /// The result was over its limit.
-    TooLarge,
+    Raised(Raised),
+    /// A result of so many bytes was over its limit.
+    TooLarge(u64),
+    /// The item of this number can't be sent.
+    Unsent(u64),
 }
+
+/// Stands for a function that raises what items run again for.
+pub(super) const RETRIABLE: u32 = u32::MAX;
 
 /// How large the tokens of a stream are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,31 +58,44 @@ pub(super) struct Sizes {
 /// Smaller buffers stay in the record, as the Python side has it.
 const BULK_BYTES_MIN: u64 = 8 * 1024;
 
+/// The most bytes that an exception has besides what it says.
+const EXCEPTION_BYTES_MAX: u64 = 40;
+
 impl Token {
+    /// Whether it is an exception.
+    pub(super) fn is_exception(&self) -> bool {
+        !matches!(self.what, What::Item(_) | What::Made(_))
+    }
+
     /// The record and its bulk parts.
     pub(super) fn contents(&self, sizes: Sizes) -> (Vec<u8>, Vec<Bytes>) {
-        let place = self.index.wrapping_mul(0x9E6C_63D0_876A_68DE)
-            ^ u64::from(self.passed).rotate_left(40)
-            ^ self.stream.rotate_left(20)
-            ^ u64::from(self.life).rotate_left(55);
-        let mut random = SplitMix64::new(sizes.seed ^ place);
-        let most = match (self.what, self.passed) {
-            (What::Value, 0) => sizes.input_bytes_max,
-            (What::Value, _) => sizes.result_bytes_max,
-            _ => 40,
-        };
-        let bytes = 1 + random.below(most);
         let mut head = Vec::with_capacity(64);
         head.extend_from_slice(&MARK);
         head.extend_from_slice(&self.stream.to_be_bytes());
-        head.extend_from_slice(&self.index.to_be_bytes());
-        head.extend_from_slice(&self.passed.to_be_bytes());
-        head.push(match self.what {
-            What::Value => 0,
-            What::Raised => 1,
-            What::TooLarge => 2,
-        });
         head.extend_from_slice(&self.life.to_be_bytes());
+        head.push(u8::from(self.touched));
+        let (kind, most) = match &self.what {
+            What::Item(_) => (0, sizes.input_bytes_max),
+            What::Made(_) => (1, sizes.result_bytes_max),
+            What::Raised(_) => (2, EXCEPTION_BYTES_MAX),
+            What::TooLarge(_) => (3, EXCEPTION_BYTES_MAX),
+            What::Unsent(_) => (4, EXCEPTION_BYTES_MAX),
+        };
+        head.push(kind);
+        match &self.what {
+            What::Item(data) | What::Made(data) => data.write(&mut head),
+            What::Raised(Raised { function, sum }) => {
+                head.extend_from_slice(&function.to_be_bytes());
+                head.extend_from_slice(&sum.to_be_bytes());
+            }
+            What::TooLarge(number) | What::Unsent(number) => {
+                head.extend_from_slice(&number.to_be_bytes());
+            }
+        }
+        let mut place = RunDigest::default();
+        place.bytes(&head);
+        let mut random = SplitMix64::new(sizes.seed ^ place.value());
+        let bytes = 1 + random.below(most);
         if sizes.has_bulk && bytes >= BULK_BYTES_MIN {
             let parts = 1 + random.below(2).min(bytes / BULK_BYTES_MIN - 1);
             let part = (bytes / parts) as usize;
@@ -84,24 +106,45 @@ impl Token {
         (head, Vec::new())
     }
 
-    /// Whether this is what a record holds.
-    pub(super) fn is_in(&self, record: &Record, sizes: Sizes) -> bool {
-        let (body, bulk) = self.contents(sizes);
-        record.exception == (self.what != What::Value)
+    /// What a record holds, if every byte of it is as it must be.
+    pub(super) fn read(record: &Record, sizes: Sizes) -> Option<Self> {
+        let token = Self::claimed(&record.body)?;
+        let (body, bulk) = token.contents(sizes);
+        let is_whole = record.exception == token.is_exception()
             && record.body == body
             && record.splices.is_empty()
             && record
                 .bulk
                 .iter()
                 .map(Vec::as_slice)
-                .eq(bulk.iter().map(|part| &part[..]))
+                .eq(bulk.iter().map(|part| &part[..]));
+        is_whole.then_some(token)
     }
 
-    /// Whose item a record claims to be.
-    pub(super) fn index_of(record: &Record) -> Option<u64> {
-        Some(u64::from_be_bytes(
-            record.body.get(24..32)?.try_into().ok()?,
-        ))
+    /// What a record claims to hold.
+    fn claimed(body: &[u8]) -> Option<Self> {
+        let rest = body.strip_prefix(&MARK)?;
+        let (stream, rest) = rest.split_first_chunk()?;
+        let (life, rest) = rest.split_first_chunk()?;
+        let ([touched, kind], rest) = rest.split_first_chunk()?;
+        let mut rest = rest;
+        let number = |bytes: &[u8]| Some(u64::from_be_bytes(*bytes.first_chunk()?));
+        let what = match kind {
+            0 => What::Item(Data::read(&mut rest)?),
+            1 => What::Made(Data::read(&mut rest)?),
+            2 => What::Raised(Raised {
+                function: u32::from_be_bytes(*rest.first_chunk()?),
+                sum: number(rest.get(4..)?)?,
+            }),
+            3 => What::TooLarge(number(rest)?),
+            _ => What::Unsent(number(rest)?),
+        };
+        Some(Self {
+            life: u32::from_be_bytes(*life),
+            stream: u64::from_be_bytes(*stream),
+            touched: *touched != 0,
+            what,
+        })
     }
 }
 
@@ -146,7 +189,8 @@ pub(super) fn shown(bytes: &[u8]) -> (bool, bool) {
     (shows(&MARK), shows(&CODE_MARK))
 }
 
-/// All functions of a stream's program.
-pub(super) fn functions_of(stream: u64, count: u32) -> impl Iterator<Item = Function> {
-    (0..count).map(move |number| function(stream, number))
+/// Which function of a stream has this name.
+pub(super) fn number_of(digest: &Digest) -> u32 {
+    let number = digest.get(8..12).and_then(<[u8]>::first_chunk);
+    number.map_or(0, |number| u32::from_be_bytes(*number))
 }

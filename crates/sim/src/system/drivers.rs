@@ -33,12 +33,16 @@ impl Machine {
             }
         }
         if let Some(wake) = self.manager.machine.next_timeout() {
+            if wake <= now {
+                let what = format!("the manager wants to be woken {:?} ago", now - wake);
+                return self.world.broken(what);
+            }
             let at = self.manager.clock.when(wake).max(self.world.now);
             if self.manager.wake.is_none_or(|planned| at < planned) {
                 self.manager.wake = Some(self.world.plan_timer(at, Event::Wake));
             }
         }
-        self.serve_users();
+        self.serve_users()?;
         self.check_manager()
     }
 
@@ -68,7 +72,7 @@ impl Machine {
                 self.change(session, |session| session.abort(reason));
             }
             ManagerAction::Deliver { stream, outcomes } => {
-                self.check_origin(&outcomes)?;
+                self.check_origin(stream, &outcomes)?;
                 let allowed = self.report.slots_lost.min(u64::from(u32::MAX)) as u32;
                 let attempts = self.scenario.config.retries;
                 let delivered = self.streams.deliver(stream, outcomes, allowed, attempts);
@@ -93,9 +97,12 @@ impl Machine {
                 return self.queue(session, link, message);
             }
             ManagerAction::Tell(_) => {}
+            ManagerAction::Total { stream, count } => {
+                let told = self.streams.users[stream as usize].told_total(count);
+                return told.or_else(|what| self.world.broken(format!("stream {stream}: {what}")));
+            }
             other @ (ManagerAction::Start(_)
             | ManagerAction::End(_)
-            | ManagerAction::Total { .. }
             | ManagerAction::LostTrack { .. }) => {
                 return self.world.broken(format!("the manager wants {other:?}"));
             }

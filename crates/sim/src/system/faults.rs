@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use exoskel_flow::contract::Tier;
 use exoskel_link::Protections;
 
 use super::machine::{Machine, THINK_TIME};
@@ -253,6 +254,7 @@ impl Machine {
             Ok(keys) => keys,
             Err(error) => return self.world.broken(error.to_string()),
         };
+        self.check_history()?;
         let (clock, minimum) = (self.manager.clock, self.manager.minimum);
         self.manager = SimulatedManager::new(life, &self.scenario, clock, minimum, keys);
         self.manager.is_down = true;
@@ -279,6 +281,13 @@ impl Machine {
         self.report.restarts += u64::from(life > 0);
         self.manager.is_down = false;
         let now = self.manager.clock.shows(self.world.now);
+        let workers = self.scenario.workers.iter();
+        let tiers = workers.map(|worker| match worker.in_domain {
+            true => Tier::Trusted,
+            false => Tier::Remote,
+        });
+        let tiers: Vec<Tier> = tiers.collect();
+        self.manager.machine.set_tiers(&tiers);
         self.manager.machine.recruit(now);
         self.plan_openings();
     }

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use exoskel_flow::contract::{Contract, ItemsDeadline};
 use exoskel_flow::{FunctionId, SchedulerConfig, Skeleton};
 use exoskel_link::{CipherSuite, EpochLimits, Limits, Protection, Protections};
+use exoskel_meaning::meaning::RAISING;
+use exoskel_meaning::{Random, program, renumbered};
 use exoskel_task::message::ENVELOPE_BYTES_MAX;
 use exoskel_task::payload::Format;
 
@@ -20,6 +23,9 @@ const STEPS_MAX: u64 = 10_000_000;
 
 /// A worker that is told to end has so long at most, if it hasn't all the time it needs.
 const DRAIN_TIME: Duration = Duration::from_millis(50);
+
+/// Programs of all patterns have so many items at most: each is made into many others.
+const PATTERN_ITEMS_MAX: u64 = 40;
 
 /// Skeletons are nested this deep at most.
 const DEPTH_MAX: u32 = 3;
@@ -68,6 +74,7 @@ impl Generator {
         let mut scenario = Scenario {
             seed,
             manager_dials: self.chance(2),
+            contract: None,
             has_initializer: false,
             minimum: manager,
             ciphers: self
@@ -96,13 +103,17 @@ impl Generator {
             streams,
         };
         scenario.faults = self.faults(&scenario);
+        self.patterns(&mut scenario);
         self.manager_crashes(&mut scenario);
         self.outcasts(&mut scenario);
         self.item_rules(&mut scenario);
         self.initializer(&mut scenario);
         self.absences(&mut scenario);
         self.drains(&mut scenario);
-        self.wants(&mut scenario);
+        if !contract(&mut scenario) {
+            self.wants(&mut scenario);
+        }
+        late_poison(&mut scenario);
         // By numbers of their own, so that all else of a seed's scenario stays as it was.
         let mut own = SplitMix64::new(seed ^ 0x57A6_61E5_C091_E502);
         scenario.config.stragglers = [0, 110, 300][own.below(3) as usize];
@@ -148,6 +159,7 @@ impl Generator {
             host: 0,
             lacks: Vec::new(),
             initializer_raises: false,
+            in_domain: false,
             slowness: self.pick(&[1, 1, 1, 2, 7]),
             minimum: self.minimum(),
             is_relayed: self.chance(6),
@@ -202,8 +214,16 @@ impl Generator {
             _ => Service::Uniform(Duration::ZERO, micros * 2),
         };
         let cancels = order == TakingOrder::Completion && self.chance(3);
+        let mut functions = 0;
+        let mut skeleton = self.skeleton(DEPTH_MAX, &mut functions);
+        if self.chance(3) {
+            let raising = self.random.below(u64::from(functions)) as u32;
+            skeleton = renumbered(&skeleton, &mut |FunctionId(number)| {
+                FunctionId(number + if number == raising { RAISING } else { 0 })
+            });
+        }
         StreamScenario {
-            skeleton: self.skeleton(DEPTH_MAX, &mut 0),
+            skeleton,
             items,
             service,
             input_bytes_max,
@@ -219,7 +239,7 @@ impl Generator {
             } else {
                 Vec::new()
             },
-            raises_one_in: self.pick(&[0, 0, 10]),
+            poison_time: Duration::ZERO,
             unsent_one_in: [0, 0, 7][self.later.below(3) as usize],
             pickled_one_in: [0, 0, 5][self.later.below(3) as usize],
             retriable_one_in: 0,
@@ -227,6 +247,30 @@ impl Generator {
             timeout: Duration::ZERO,
             cancels_one_in: if cancels { 10 } else { 0 },
             closes_after: self.chance(8).then(|| self.random.below(items)),
+        }
+    }
+
+    /// Every other stream has a program of all patterns.
+    fn patterns(&mut self, scenario: &mut Scenario) {
+        let message_bytes_max = scenario.limits.message_bytes_max;
+        // A list has several values.
+        let result_bytes_max = if message_bytes_max < 1 << 20 {
+            2000
+        } else {
+            20_000
+        };
+        for (number, stream) in (0..).zip(&mut scenario.streams) {
+            let mut random = Random::new(scenario.seed ^ 0x9A77_E245 ^ number << 40);
+            if random.is(2) {
+                continue;
+            }
+            let raises = random.is(3);
+            stream.skeleton = program(&mut random, raises, false);
+            stream.items = stream.items.min(PATTERN_ITEMS_MAX);
+            stream.poison.retain(|index| *index < stream.items);
+            stream.result_bytes_max = stream.result_bytes_max.min(result_bytes_max);
+            // Whoever hands items over without an end has one outcome for each.
+            stream.unbounded &= stream.skeleton.keeps_number();
         }
     }
 
@@ -489,4 +533,85 @@ fn horizon(scenario: &Scenario) -> Duration {
         stream.opens_at + once.sum::<Duration>() * 2 / slots
     });
     work.max().unwrap_or_default() + scenario.link.latency * 30 + Duration::from_millis(40)
+}
+
+/// Now and then the manager has a contract that leaves something to decide, and work that lasts. By numbers of its own, so that all else of a seed's
+/// scenario stays as it was.
+fn contract(scenario: &mut Scenario) -> bool {
+    let mut random = SplitMix64::new(scenario.seed ^ 0xC0A7_2AC7_5107_5EED);
+    let workers = scenario.workers.len() as u64;
+    let hangs = scenario
+        .streams
+        .iter()
+        .any(|stream| stream.hangs_one_in > 0);
+    // Who dials in would wait for longer than a handshake may take.
+    if !scenario.manager_dials || workers < 2 || hangs || random.below(2) > 0 {
+        return false;
+    }
+    let slots_min = 1 + random.below(workers - 1) as u32;
+    let slots_max = slots_min + 1 + random.below(workers - u64::from(slots_min)) as u32;
+    let mean = Duration::from_millis([50, 200, 400][random.below(3) as usize]);
+    // Items that take less time after a while leave slots over.
+    let becomes_faster = random.below(2) == 0;
+    let mean = if becomes_faster {
+        mean.max(Duration::from_millis(200))
+    } else {
+        mean
+    };
+    for stream in &mut scenario.streams {
+        stream.service = match random.below(2) {
+            0 => Service::Fixed(mean),
+            _ => Service::Uniform(Duration::ZERO, mean * 2),
+        };
+        stream.items = stream.items.min(100);
+        stream.poison.retain(|index| *index < stream.items);
+    }
+    if becomes_faster {
+        for stream in &mut scenario.streams {
+            if stream.skeleton.keeps_number() && stream.closes_after.is_none() {
+                stream.items = 400;
+                break;
+            }
+        }
+        let faster_at = Duration::from_secs(3 + random.below(10));
+        for (number, worker) in scenario.workers.iter_mut().enumerate() {
+            worker.slowness = 4;
+            let faster = InjectedFault::Slow {
+                worker: number,
+                slowness: 1,
+            };
+            scenario.faults.push((faster_at, faster));
+        }
+        scenario.faults.sort_by_key(|(at, _)| *at);
+    }
+    let full = 1.0 / mean.as_secs_f64();
+    let items: u64 = scenario.streams.iter().map(|stream| stream.items).sum();
+    let kind = if becomes_faster { 1 } else { random.below(3) };
+    for worker in &mut scenario.workers {
+        worker.in_domain = random.below(2) == 0;
+    }
+    scenario.contract = Some(Contract {
+        slots_min,
+        slots_max,
+        throughput: (kind == 1).then(|| full * (1 + random.below(workers)) as f64 / 2.0),
+        deadline: (kind == 2).then(|| ItemsDeadline {
+            time: Duration::from_secs(1 + random.below(30)),
+            items,
+        }),
+        // At least one slot may work, wherever it is.
+        remote_max: (random.below(3) == 0).then(|| 1 + random.below(workers) as u32),
+    });
+    true
+}
+
+/// Some deadly items take their slots down only after they have run for long.
+fn late_poison(scenario: &mut Scenario) {
+    let mut random = SplitMix64::new(scenario.seed ^ 0x1A7E_9015_0A00_5EED);
+    for stream in &mut scenario.streams {
+        let millis = [0, 100, 1000][random.below(3) as usize];
+        stream.poison_time = Duration::from_millis(millis);
+        if stream.poison.is_empty() && random.below(12) == 0 {
+            stream.poison = vec![random.below(stream.items)];
+        }
+    }
 }

@@ -1,16 +1,22 @@
 //! The process of a slot: takes work from its machine as the Python side does, and takes time for it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use exoskel_flow::Lease;
+use exoskel_meaning::meaning::{self, Raised, Value};
+use exoskel_meaning::steps::{Passing, Stepper};
 use exoskel_node::SlotMachine;
 use exoskel_task::message::{Digest, SegmentFunctions, ToSlot};
 use exoskel_task::payload::{Format, RecordWriter};
-use exoskel_task::slot_queue::{Item, ItemKey, Outgoing, SerialPassage, TimeoutAnswer, Work};
+use exoskel_task::slot_queue::{
+    Item, ItemKey, Outgoing, SerialPassage, TimeoutAnswer, TooLarge, Work,
+};
 
-use super::content::{OVERDUE, Token, What};
+use super::content::{OVERDUE, RETRIABLE, Token, What, number_of};
 use super::streams::Streams;
+use exoskel_determinism::SplitMix64;
 
 /// How long what hangs takes.
 const FOR_EVER: Duration = Duration::from_secs(1_000_000);
@@ -24,7 +30,7 @@ pub(super) enum FunctionPart {
 }
 
 /// What runs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct RunningItem {
     pub(super) key: ItemKey,
     /// The first segment that it passes; its key says the last one.
@@ -35,8 +41,22 @@ pub(super) struct RunningItem {
     functions: u32,
     /// How its result is written.
     format: Format,
+    /// What it is in front of this part.
+    passing: Passing,
     /// It was told to end on its way to the rest of its functions.
     is_overdue: bool,
+}
+
+/// Items of a frame that have been folded into one value and were not told of.
+#[derive(Debug)]
+struct Folding {
+    /// The first of them.
+    key: ItemKey,
+    /// The item that would follow.
+    next: u64,
+    /// How it must be written.
+    format: Format,
+    value: Value,
 }
 
 impl RunningItem {
@@ -66,6 +86,7 @@ pub(super) struct Interpreter {
     /// What has passed a serial function whose lease is passed on.
     passed: Vec<RunningItem>,
     rest: VecDeque<RunningItem>,
+    folding: Option<Folding>,
     pub(super) running: Option<RunningItem>,
     /// What runs won't end by itself; whether it does when it is told to.
     hangs: Option<bool>,
@@ -96,6 +117,7 @@ impl Interpreter {
             functions: BTreeSet::new(),
             passed: Vec::new(),
             rest: VecDeque::new(),
+            folding: None,
             running: None,
             hangs: None,
         }
@@ -132,11 +154,10 @@ impl Interpreter {
                     turn.outgoing
                         .extend(outgoing.map_err(|error| error.to_string())?);
                 } else if self.programs.contains_key(&passed.key.stream) {
-                    let running = RunningItem {
-                        part: FunctionPart::Rest,
-                        ..passed
-                    };
-                    turn.time = Some(self.run(running, passed.functions - 1, streams)?);
+                    let part = FunctionPart::Rest;
+                    let running = RunningItem { part, ..passed };
+                    let functions = running.functions - 1;
+                    turn.time = Some(self.run(running, functions, streams)?);
                 } else {
                     // Nobody reads what a forgotten stream makes, but the frame must be answered for.
                     let outgoing = machine.finish(passed.key, now, |writer| {
@@ -147,7 +168,10 @@ impl Interpreter {
                 }
                 continue;
             }
-            match machine.begin_work(passage, now) {
+            let work = machine.begin_work(passage, now);
+            turn.outgoing
+                .extend(self.end_folding_before(&work, machine, streams)?);
+            match work {
                 Work::Code(code) => turn.outgoing.extend(self.code(code, machine, streams)?),
                 Work::Item(item) => self.item(item, streams, &mut turn)?,
                 Work::Rest { frame } => {
@@ -179,11 +203,15 @@ impl Interpreter {
             reached = passed.from + 1;
             let to = passed.from;
             let key = ItemKey { to, ..passed.key };
-            let token = streams.result(&key, passed.from)?;
-            let (body, bulk) = token.contents(streams.sizes(token.stream));
+            let value = match &passed.passing {
+                Passing::Value(value) if !passed.is_overdue => Some(value.clone()),
+                _ => None,
+            };
             let mut record = RecordWriter::default();
-            record.push(passed.format, false, &body, &[], bulk);
-            let is_value = token.what == What::Value && !passed.is_overdue;
+            let is_value = value.is_some();
+            if let Some(value) = value {
+                self.write(&key, passed.format, value, streams)?(&mut record);
+            }
             if !is_value || record.bytes() > key.grant {
                 self.rest.push_back(passed);
                 break;
@@ -274,9 +302,29 @@ impl Interpreter {
             .get(&key.stream)
             .and_then(|segments| segments.get(range))
             .unwrap_or_default();
+        if segments.is_empty() {
+            return Err(format!(
+                "got item {} of segment {} of stream {}, which is not defined here",
+                key.index, item.from, key.stream
+            ));
+        }
         let functions = || segments.iter().flat_map(|segment| &segment.functions);
         let has_all = functions().all(|digest| self.functions.contains(digest));
-        let functions = functions().count() as u32;
+        if !has_all && streams.is_wanted(&key) {
+            return Err(format!(
+                "got item {} of segment {} of stream {}, whose functions were discarded",
+                key.index, item.from, key.stream
+            ));
+        }
+        let read = |record| streams.read(&key, item.from, record);
+        let (written, passing) = match &item.list {
+            None => (item.record.format, Passing::Value(read(&item.record)?)),
+            Some(list) => {
+                let parts = list.parts.iter().map(read).collect::<Result<_, _>>()?;
+                let state = list.state.as_ref().map(read).transpose()?;
+                (list.format, Passing::Parts(parts, state))
+            }
+        };
         let running = RunningItem {
             key,
             from: item.from,
@@ -285,29 +333,17 @@ impl Interpreter {
                 Lease::Kept | Lease::PassedOn => FunctionPart::Serial,
             },
             lease: item.lease,
-            functions,
+            functions: functions().count() as u32,
+            passing,
             is_overdue: false,
-            format: match item.record.format {
+            format: match written {
                 _ if streams.is_pickled(&key) => Format::Pickle,
                 Format::Data => Format::Data,
                 Format::Pickle => self.format,
             },
         };
-        streams.check_input(&key, item.from, &item.record)?;
-        if functions == 0 {
-            return Err(format!(
-                "got item {} of segment {} of stream {}, which is not defined here",
-                key.index, item.from, key.stream
-            ));
-        }
-        if !has_all && streams.is_wanted(&key) {
-            return Err(format!(
-                "got item {} of segment {} of stream {}, whose functions were discarded",
-                key.index, item.from, key.stream
-            ));
-        }
         let passes = if running.part == FunctionPart::All {
-            functions
+            running.functions
         } else {
             1
         };
@@ -322,12 +358,13 @@ impl Interpreter {
         functions: u32,
         streams: &Streams,
     ) -> Result<Duration, String> {
-        self.running = Some(running);
         self.hangs = streams.hangs(&running.key, running.part);
-        match self.hangs {
-            Some(_) => Ok(FOR_EVER),
-            None => Ok(streams.time(&running.key)? * functions),
-        }
+        let time = streams.time(&running.key)? * functions;
+        self.running = Some(running);
+        Ok(match self.hangs {
+            Some(_) => FOR_EVER,
+            None => time,
+        })
     }
 
     /// What runs is told to end. Says what comes of it, if it does.
@@ -377,53 +414,226 @@ impl Interpreter {
         let Some(mut running) = self.running.take() else {
             return Err("nothing ran".to_owned());
         };
+        let (key, from) = (running.key, running.from);
+        let segments = match running.part {
+            FunctionPart::All => from..=key.to,
+            FunctionPart::Serial => from..=from,
+            FunctionPart::Rest => from + 1..=key.to,
+        };
+        running.passing = self.apply(key, segments, running.passing);
         if running.part == FunctionPart::Serial {
             if running.lease == Lease::PassedOn {
                 self.passed.push(running);
                 return Ok(turn);
             }
-            let frame = running.key.frame;
-            turn.outgoing.extend(passage.pass(frame));
-            if running.functions > 1 {
+            turn.outgoing.extend(passage.pass(key.frame));
+            if key.to > from {
                 running.part = FunctionPart::Rest;
-                turn.time = Some(self.run(running, running.functions - 1, streams)?);
+                let functions = running.functions - 1;
+                turn.time = Some(self.run(running, functions, streams)?);
                 return Ok(turn);
             }
         }
-        let mut token = streams.result(&running.key, running.from)?;
-        let retriable = streams.is_retriable(&running.key);
-        let sizes = streams.sizes(token.stream);
-        let push = |token: Token| {
-            move |writer: &mut RecordWriter| {
-                let (body, bulk) = token.contents(sizes);
-                let is_exception = token.what != What::Value;
-                writer.push(running.format, is_exception, &body, &[], bulk);
+        let RunningItem {
+            passing, format, ..
+        } = running;
+        turn.outgoing = match streams.is_retriable(&key) {
+            true => {
+                let sum = sum_of(&passing);
+                let raised = Raised {
+                    function: RETRIABLE,
+                    sum,
+                };
+                let token = streams.token(&key, What::Raised(raised), passing.touched())?;
+                let written = machine.finish_retriable(key, now, push(token, format, streams));
+                let written = written.map_err(|error| error.to_string())?;
+                turn.outgoing.into_iter().chain(written).collect()
+            }
+            false => {
+                let finished = self.finish(key, format, passing, (machine, now), streams)?;
+                turn.outgoing.into_iter().chain(finished).collect()
             }
         };
-        if retriable {
-            token.what = What::Raised;
-            let outgoing = machine.finish_retriable(running.key, now, push(token));
-            turn.outgoing
-                .extend(outgoing.map_err(|error| error.to_string())?);
-            return Ok(turn);
-        }
-        let outgoing = machine
-            .finish(running.key, now, push(token))
-            .or_else(|_| {
-                let what = What::TooLarge;
-                machine.finish(running.key, now, push(Token { what, ..token }))
-            })
-            .map_err(|error| error.to_string())?;
-        turn.outgoing.extend(outgoing);
         Ok(turn)
+    }
+
+    /// Takes an item through these segments.
+    fn apply(&self, key: ItemKey, segments: RangeInclusive<u16>, passing: Passing) -> Passing {
+        let program = self.programs.get(&key.stream);
+        let mut solving = SplitMix64::new(key.frame.rotate_left(32) ^ key.index);
+        let mut stepper = Stepper {
+            function: &number_of,
+            is_stranger: self.format == Format::Data,
+            solves: &mut || solving.below(2) == 0,
+        };
+        stepper.apply(program.map_or(&[], |program| program), segments, passing)
+    }
+
+    /// An item has passed all segments that it passes here.
+    fn finish(
+        &mut self,
+        key: ItemKey,
+        format: Format,
+        passing: Passing,
+        (machine, now): (&mut SlotMachine, Duration),
+        streams: &Streams,
+    ) -> Result<Vec<Outgoing>, String> {
+        let touched = passing.touched();
+        let written = match passing {
+            Passing::Value(value) => {
+                machine.finish(key, now, self.write(&key, format, value, streams)?)
+            }
+            Passing::At(reached, value) => {
+                let write = self.write(&key, format, value, streams)?;
+                machine.finish_at(key, reached, now, write)
+            }
+            Passing::Parts(parts, state) => {
+                let has_state = state.is_some();
+                let values = state.into_iter().chain(parts);
+                let writes = values.map(|value| self.write(&key, format, value, streams));
+                let writes: Vec<_> = writes.collect::<Result<_, _>>()?;
+                machine.finish_expanded(key, has_state, now, |writer| {
+                    writes.into_iter().for_each(|write| write(writer));
+                })
+            }
+            Passing::Raised(Some(raised), touched) => {
+                let token = streams.token(&key, What::Raised(raised), touched)?;
+                machine.finish(key, now, push(token, format, streams))
+            }
+            Passing::Raised(None, _) => {
+                return Err(format!(
+                    "item {} of stream {} can't pass its segments",
+                    key.index, key.stream
+                ));
+            }
+            Passing::Folding(value) => {
+                return self.fold(key, format, value, (machine, now), streams);
+            }
+        };
+        let written = written.or_else(|TooLarge { got, .. }| {
+            let token = streams.token(&key, What::TooLarge(got), touched)?;
+            let written = machine.finish(key, now, push(token, format, streams));
+            written.map_err(|error| error.to_string())
+        });
+        written
+    }
+
+    /// What writes a value into a record.
+    fn write(
+        &self,
+        key: &ItemKey,
+        format: Format,
+        value: Value,
+        streams: &Streams,
+    ) -> Result<impl FnOnce(&mut RecordWriter) + use<>, String> {
+        let touched = value.touched;
+        let token = streams.token(key, What::Made(value.data), touched)?;
+        Ok(push(token, format, streams))
+    }
+
+    /// An item ends in what is made of it and those before it.
+    fn fold(
+        &mut self,
+        key: ItemKey,
+        format: Format,
+        value: Value,
+        (machine, now): (&mut SlotMachine, Duration),
+        streams: &Streams,
+    ) -> Result<Vec<Outgoing>, String> {
+        let mut outgoing = Vec::new();
+        let follows = self
+            .folding
+            .as_ref()
+            .is_some_and(|folding| (folding.key.frame, folding.next) == (key.frame, key.index));
+        if !follows {
+            outgoing.extend(self.end_folding(machine, streams)?);
+        }
+        self.folding = Some(match self.folding.take() {
+            None => Folding {
+                key,
+                next: key.index + 1,
+                format,
+                value,
+            },
+            Some(before) => Folding {
+                next: key.index + 1,
+                format: match before.format {
+                    Format::Data => Format::Data,
+                    Format::Pickle => format,
+                },
+                value: Value {
+                    data: meaning::operator(before.value.data, value.data),
+                    touched: before.value.touched || value.touched || self.format == Format::Data,
+                },
+                ..before
+            },
+        });
+        if machine.absorb(key, now) {
+            outgoing.extend(self.end_folding(machine, streams)?);
+        }
+        Ok(outgoing)
+    }
+
+    /// What has been folded is told of, unless more of the same frame comes.
+    fn end_folding_before(
+        &mut self,
+        work: &Work,
+        machine: &mut SlotMachine,
+        streams: &Streams,
+    ) -> Result<Vec<Outgoing>, String> {
+        match (work, &self.folding) {
+            (Work::Item(item), Some(folding)) if item.key.frame == folding.key.frame => {
+                Ok(Vec::new())
+            }
+            _ => self.end_folding(machine, streams),
+        }
+    }
+
+    fn end_folding(
+        &mut self,
+        machine: &mut SlotMachine,
+        streams: &Streams,
+    ) -> Result<Vec<Outgoing>, String> {
+        let Some(Folding {
+            key, format, value, ..
+        }) = self.folding.take()
+        else {
+            return Ok(Vec::new());
+        };
+        let touched = value.touched;
+        let write = self.write(&key, format, value, streams)?;
+        let written = machine.finish_folded(key, write);
+        written.or_else(|TooLarge { got, .. }| {
+            let token = streams.token(&key, What::TooLarge(got), touched)?;
+            let written = machine.finish_folded(key, push(token, format, streams));
+            written.map_err(|error| error.to_string())
+        })
     }
 
     /// Whether this process is in a serial function of that segment.
     pub(super) fn is_in_serial(&self, stream: u32, segment: u16) -> bool {
-        self.running.is_some_and(|running| {
+        self.running.as_ref().is_some_and(|running| {
             running.part == FunctionPart::Serial
                 && running.key.stream == stream
                 && running.from == segment
         })
+    }
+}
+
+/// What writes a token into a record.
+fn push(token: Token, format: Format, streams: &Streams) -> impl FnOnce(&mut RecordWriter) + use<> {
+    let sizes = streams.sizes(token.stream);
+    move |writer: &mut RecordWriter| {
+        let (body, bulk) = token.contents(sizes);
+        writer.push(format, token.is_exception(), &body, &[], bulk);
+    }
+}
+
+/// What tells an item's value apart, whatever has become of it.
+fn sum_of(passing: &Passing) -> u64 {
+    match passing {
+        Passing::Value(value) | Passing::At(_, value) | Passing::Folding(value) => value.data.sum(),
+        Passing::Raised(Some(raised), _) => raised.sum,
+        Passing::Parts(..) | Passing::Raised(None, _) => 0,
     }
 }

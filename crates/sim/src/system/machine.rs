@@ -44,6 +44,8 @@ pub(super) struct Machine {
     pub(super) revoked: BTreeSet<String>,
     /// Workers whose wires are worn out.
     pub(super) worn: BTreeSet<usize>,
+    /// Slots that a deadly item has taken down, by the manager's process, the stream and the item.
+    pub(super) taken_down: BTreeMap<(u32, u64, u64), u32>,
     deadline: Duration,
     pub(super) calm_from: Duration,
     /// Everybody has what they wanted.
@@ -90,6 +92,7 @@ impl Machine {
             left: BTreeMap::new(),
             revoked: BTreeSet::new(),
             worn: BTreeSet::new(),
+            taken_down: BTreeMap::new(),
             deadline: Duration::ZERO,
             calm_from,
             is_settling: false,
@@ -140,7 +143,7 @@ impl Machine {
             let segments = user.segments_passed() * stream.items as u32;
             work += (turn * 2 + slack + FLUSH_TIME) * segments;
             // Between segments a token comes back and goes out again.
-            let passes = 2 * u64::from(user.segments_passed()) - 1;
+            let passes = 2 * u64::from(user.segments_passed());
             bytes += stream.items * (stream.input_bytes_max + passes * stream.result_bytes_max);
         }
         let link = &self.scenario.link;
@@ -154,6 +157,7 @@ impl Machine {
         while !self.is_over() {
             self.step()?;
         }
+        self.check_history()?;
         self.report.steps = self.world.steps;
         self.report.digest = self.world.digest.value();
         self.report.ended_at = self.world.now;
@@ -379,7 +383,9 @@ impl Machine {
         }
         user.is_open = true;
         let plan = user.plan(number as u64);
-        self.streams.opened.push(number);
+        let lines = 0..user.program.lines();
+        let opened = lines.map(|line| (number, line));
+        self.streams.opened.extend(opened);
         let opened = self.manager.machine.open(number as u64, plan, now);
         opened.or_else(|error| self.world.broken(error.to_string()))
     }
@@ -394,7 +400,7 @@ impl Machine {
             return Ok(());
         }
         let count = 1 + self.world.random.below(most);
-        let batch = user.batch(stream, count, self.scenario.seed);
+        let batch = user.batch(stream, count);
         self.manager.machine.admit(stream, batch, now);
         if user.handed == user.scenario.items && !user.scenario.unbounded {
             user.input_ended = true;
@@ -435,7 +441,7 @@ impl Machine {
     }
 
     /// Users look at what there is for them.
-    pub(super) fn serve_users(&mut self) {
+    pub(super) fn serve_users(&mut self) -> Result<(), Violation> {
         let now = self.manager.clock.shows(self.world.now);
         for opening in self.manager.machine.openings() {
             self.streams.users[opening.stream as usize].admissible = opening.admissible;
@@ -450,6 +456,9 @@ impl Machine {
                 continue;
             }
             if user.is_done() {
+                if let Err(what) = user.check_all() {
+                    return self.world.broken(format!("stream {number}: {what}"));
+                }
                 user.is_closed = true;
                 self.manager.machine.close_stream(number as u64, now);
                 // Slots that know the stream are told in the next turn.
@@ -474,6 +483,7 @@ impl Machine {
             self.deadline = self.world.now.max(self.calm_from) + self.allowance();
             self.world.agenda.plan(self.world.now, Event::Settle);
         }
+        Ok(())
     }
 
     /// When nothing is left to do anywhere, the manager closes all sessions.

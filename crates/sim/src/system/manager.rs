@@ -86,7 +86,7 @@ impl SimulatedManager {
             seed: scenario.seed ^ u64::from(life),
             setup_local: Bytes::from_static(b"settings of children"),
             setup_remote: Bytes::from_static(b"settings"),
-            contract: None,
+            contract: scenario.contract.clone(),
             has_initializer: scenario.has_initializer,
         };
         Self {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use exoskel_flow::Departure;
+use exoskel_flow::contract::PlannerSettings;
 use exoskel_identity::Identity;
 use exoskel_link::handshake::{Refuse, RefuseReason};
 use exoskel_link::{CloseReason, Ended, Event as LinkEvent, Protection, Protections};
@@ -13,6 +14,7 @@ use exoskel_node::knocking;
 use exoskel_node::manager::JoinError;
 use exoskel_node::manager::backoff::PAUSE_MAX;
 use exoskel_node::manager::breaks::{BREAKS_MAX, departure_of};
+use exoskel_node::manager::history::ChangeKind;
 use exoskel_node::manager::initializers;
 use exoskel_node::manager::notice::Unwanted;
 use exoskel_node::manager::recruiter::{Prospect, SlotSource};
@@ -161,6 +163,7 @@ impl Machine {
     /// A session that was made is of no use.
     pub(super) fn check_refused(&self, worker: usize, error: &JoinError) -> Result<(), Violation> {
         match error {
+            JoinError::Unwanted(Unwanted::OverCost) if self.may_cost_too_much(worker) => Ok(()),
             JoinError::Unwanted(_) if self.is_outcast(worker) => Ok(()),
             error => self
                 .world
@@ -176,8 +179,10 @@ impl Machine {
             Unwanted::Uninitialized(_) => known.uninitialized.contains_key(name),
             // Only children, which nobody plays here.
             Unwanted::LostEarly(..) | Unwanted::Refuses(_) => false,
-            // Only contracts with a cost, which nobody has here.
-            Unwanted::OverCost => false,
+            Unwanted::OverCost => {
+                let contract = self.scenario.contract.as_ref();
+                contract.is_some_and(|contract| contract.remote_max.is_some())
+            }
             Unwanted::SetAside(_) => known
                 .broken
                 .get(name)
@@ -246,6 +251,8 @@ impl Machine {
             Ok(ToManager::Announced { .. }) => self.report.announced += 1,
             Ok(ToManager::Recalled { count, .. }) => self.report.recalled += u64::from(count),
             Ok(ToManager::Released { .. }) => self.report.released += 1,
+            Ok(ToManager::Expanded { .. }) => self.report.expanded += 1,
+            Ok(ToManager::Folded { .. }) => self.report.folded += 1,
             Ok(_) => {}
             Err(error) => return self.world.broken(error.to_string()),
         }
@@ -299,7 +306,11 @@ impl Machine {
     }
 
     /// Outcomes are not of somebody who was no longer allowed.
-    pub(super) fn check_origin(&self, outcomes: &Outcomes) -> Result<(), Violation> {
+    pub(super) fn check_origin(&self, stream: u64, outcomes: &Outcomes) -> Result<(), Violation> {
+        // What is made into others, or waits for others, may have counted long before.
+        if self.streams.users[stream as usize].program.lines() > 1 {
+            return Ok(());
+        }
         let origin = match &outcomes.contents {
             Contents::Records(_, origin)
             | Contents::Refused(origin)
@@ -349,8 +360,59 @@ impl Machine {
             && !self.manager.known.hopeless.contains(&worker)
     }
 
+    /// Whether the contract may have no room for it where it is.
+    fn may_cost_too_much(&self, worker: usize) -> bool {
+        let contract = self.scenario.contract.as_ref();
+        let is_bounded = contract.is_some_and(|contract| contract.remote_max.is_some());
+        is_bounded && !self.scenario.workers[worker].in_domain
+    }
+
+    /// As many slots are wanted as the contract allows, and no more of them cost than it says.
+    pub(super) fn check_contract(&self) -> Result<(), Violation> {
+        let Some(contract) = &self.scenario.contract else {
+            return Ok(());
+        };
+        let wanted = self.manager.machine.wanted() as u32;
+        if !(contract.slots_min..=contract.slots_max).contains(&wanted) {
+            return self
+                .world
+                .broken(format!("{wanted} slots are wanted of {contract:?}"));
+        }
+        let sessions = self.manager.sessions.values();
+        let remote = sessions.filter(|held| !self.scenario.workers[held.worker].in_domain);
+        let remote = remote.count() as u32;
+        if contract.remote_max.is_some_and(|most| remote > most) {
+            let what = format!("{remote} slots are outside the trusted domains");
+            return self.world.broken(what);
+        }
+        Ok(())
+    }
+
+    /// What a process of the manager decided: nothing was reversed within a window.
+    pub(super) fn check_history(&mut self) -> Result<(), Violation> {
+        let window = PlannerSettings::default().window;
+        let changes = self.manager.machine.history().changes();
+        let decided = changes
+            .filter(|change| matches!(change.kind, ChangeKind::Recruit | ChangeKind::Release));
+        let decided: Vec<_> = decided.map(|change| (change.at, change.kind)).collect();
+        for (_, kind) in &decided {
+            match kind {
+                ChangeKind::Recruit => self.report.recruited += 1,
+                _ => self.report.given_back += 1,
+            }
+        }
+        let mut pairs = decided.windows(2);
+        let reversal = pairs.find(|pair| pair[0].1 != pair[1].1 && pair[1].0 < pair[0].0 + window);
+        reversal.map_or(Ok(()), |pair| {
+            self.world.broken(format!("reversed: {pair:?}"))
+        })
+    }
+
     /// Whether everybody who can has a session. Once nothing goes wrong any more that comes about in time.
     pub(super) fn is_full(&self, since: Duration) -> Result<bool, Violation> {
+        if self.manager.sessions.len() >= self.manager.machine.wanted() {
+            return Ok(true);
+        }
         let has_session = |worker: usize| {
             let mut sessions = self.manager.sessions.values();
             sessions.any(|held| held.worker == worker)
@@ -360,7 +422,11 @@ impl Machine {
             let scenario = &self.scenario.workers[*worker];
             let comes = scenario.lacks.is_empty() && !self.worn.contains(worker);
             let is_down = matches!(self.workers[*worker].state, State::Down);
-            comes && !is_down && self.is_hopeful(*worker) && !has_session(*worker)
+            comes
+                && !is_down
+                && self.is_hopeful(*worker)
+                && !self.may_cost_too_much(*worker)
+                && !has_session(*worker)
         });
         let Some(worker) = missing else {
             return Ok(true);

@@ -45,10 +45,18 @@ pub struct Report {
     pub recalled: u64,
     /// Items that a second slot got as well, since they ran for too long.
     pub stragglers: u64,
+    /// Answers that say what items were made into.
+    pub expanded: u64,
+    /// Answers that say what several items were folded into.
+    pub folded: u64,
     /// Leases given back before their frame's end.
     pub released: u64,
     /// Results that waited for a grant.
     pub announced: u64,
+    /// Times that the planner asked for more slots.
+    pub recruited: u64,
+    /// Times that it gave slots back.
+    pub given_back: u64,
     /// Slots that said what they lack, and got no items.
     pub unfit: u64,
     /// Workers that were set aside for breaking their sessions.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use exoskel_flow::contract::Contract;
 use exoskel_flow::{Index, SchedulerConfig, Skeleton};
 use exoskel_link::keys::{COMPACT_KEY_BYTES, Geometry, GeometryError, KeyStore};
 use exoskel_link::{CipherSuite, EpochLimits, Limits, Protections};
@@ -117,6 +118,8 @@ pub struct WorkerScenario {
     pub lacks: Vec<String>,
     /// The initializer raises at its worker, if there is one.
     pub initializer_raises: bool,
+    /// It is in a trusted domain.
+    pub in_domain: bool,
     /// How many times as long as usual it needs.
     pub slowness: u32,
     /// What its policy demands at least.
@@ -169,8 +172,8 @@ pub struct StreamScenario {
     pub take_time: Duration,
     /// A slot that runs one of these items dies of it.
     pub poison: Vec<Index>,
-    /// One of so many items raises; 0: none.
-    pub raises_one_in: u64,
+    /// After so long.
+    pub poison_time: Duration,
     /// One of so many items can't be sent; 0: none.
     pub unsent_one_in: u64,
     /// Results that must be data are pickles for one of so many items; 0: none.
@@ -206,7 +209,7 @@ impl KeyRoom {
 }
 
 /// Everything that a run depends on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
     /// Of all randomness.
     pub seed: u64,
@@ -216,6 +219,8 @@ pub struct Scenario {
     pub streams: Vec<StreamScenario>,
     /// The manager dials its workers; else they dial it.
     pub manager_dials: bool,
+    /// How many slots there are to be; else as many as there are workers.
+    pub contract: Option<Contract>,
     /// Slots have an initializer to run, which asks for shared contents.
     pub has_initializer: bool,
     /// What the manager's policy demands at least.

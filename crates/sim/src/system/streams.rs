@@ -3,15 +3,17 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use exoskel_flow::{Program, Tickets};
+use exoskel_flow::Tickets;
+use exoskel_meaning::meaning::{Data, Raised, Value};
 use exoskel_task::message::Call;
 use exoskel_task::outcome::{Contents, Origin, Outcomes};
 use exoskel_task::payload::{Batch, BatchBuilder, Format, Record};
 use exoskel_task::router::{Function, StreamPlan};
 use exoskel_task::slot_queue::ItemKey;
 
-use super::content::{OVERDUE, Sizes, Token, What, exceptions_of, functions_of};
+use super::content::{OVERDUE, RETRIABLE, Sizes, Token, What, exceptions_of, function};
 use super::interpreter::FunctionPart;
+use super::program::{Found, StreamProgram};
 use super::scenario::{InjectedFault, Node, Scenario, StreamScenario, TakingOrder};
 use exoskel_determinism::SplitMix64;
 
@@ -23,13 +25,25 @@ enum Fate {
     Finished,
 }
 
+/// An item passes so many segments and functions at most, with all that it is made into.
+const PASSES_MAX: u32 = 1000;
+
+/// Where fewer parts may be inside, there may be too many.
+const PARTS_FEW: u32 = 1000;
+
+/// More outcomes than any program makes of its items.
+const OUTCOMES_MAX: u64 = 1 << 20;
+
+/// The most bytes of a value itself.
+const VALUE_BYTES_MAX: u64 = 64 << 10;
+
 /// A stream and its user.
 #[derive(Debug)]
 pub(super) struct User {
     pub(super) scenario: StreamScenario,
     /// Of the manager's processes, the one that it is in.
     life: u32,
-    program: Program,
+    pub(super) program: StreamProgram,
     sizes: Sizes,
     /// Handed over so far, and how many may be.
     pub(super) handed: u64,
@@ -37,7 +51,10 @@ pub(super) struct User {
     pub(super) input_ended: bool,
     /// Time passes at workers in which nothing runs, so that any item may have run for too long.
     time_is_lost: bool,
+    /// Of outcomes, as far as there are any.
     fates: Vec<Fate>,
+    /// How many outcomes there are, once that is known.
+    total: Option<u64>,
     finished: u64,
     refused: u64,
     exhausted: u64,
@@ -61,12 +78,11 @@ pub(super) struct User {
 #[derive(Debug)]
 pub(super) struct Streams {
     pub(super) users: Vec<User>,
-    /// The users in the order in which the scheduler numbered their streams.
-    pub(super) opened: Vec<usize>,
+    /// The users, and the lines of their programs, in the order in which the scheduler numbered these.
+    pub(super) opened: Vec<(usize, u16)>,
     /// The most bytes of a result.
     result_bytes_max: u64,
     seed: u64,
-    life: u32,
 }
 
 impl Streams {
@@ -79,7 +95,13 @@ impl Streams {
             *node != Node::Manager
         });
         let user = |(number, stream): (usize, &StreamScenario)| {
-            let program = Program::compile(&stream.skeleton).map_err(|error| error.to_string())?;
+            let (seed, place) = (scenario.seed, (number as u64, life));
+            let items = (0..stream.items).map(|index| match stream.is_unsent(seed, index) {
+                true => Err(Vec::new()),
+                false => Ok(input(place, index)),
+            });
+            let program = StreamProgram::new(&stream.skeleton, items.collect())?;
+            let keeps_number = program.keeps_number();
             Ok(User {
                 scenario: stream.clone(),
                 life,
@@ -94,7 +116,11 @@ impl Streams {
                 handed: 0,
                 admissible: u64::from(!stream.unbounded),
                 input_ended: false,
-                fates: vec![Fate::Open; stream.items as usize],
+                fates: match keeps_number {
+                    true => vec![Fate::Open; stream.items as usize],
+                    false => Vec::new(),
+                },
+                total: keeps_number.then_some(stream.items),
                 finished: 0,
                 refused: 0,
                 exhausted: 0,
@@ -119,7 +145,6 @@ impl Streams {
             opened: Vec::new(),
             result_bytes_max: scenario.limits.message_bytes_max,
             seed: scenario.seed,
-            life,
         })
     }
 
@@ -127,7 +152,7 @@ impl Streams {
     pub(super) fn functions(&self) -> impl Iterator<Item = Function> {
         self.users.iter().enumerate().flat_map(|(number, user)| {
             let number = number as u64;
-            functions_of(number, user.function_count()).chain([exceptions_of(number)])
+            user.functions(number).chain([exceptions_of(number)])
         })
     }
 
@@ -136,22 +161,44 @@ impl Streams {
     }
 
     fn user(&self, key: &ItemKey) -> Result<(u64, &User), String> {
-        let number = self.opened.get(key.stream as usize).copied();
-        let number = number.ok_or_else(|| format!("got an item of stream {}", key.stream))?;
+        let known = self.opened.get(key.stream as usize).copied();
+        let (number, _) = known.ok_or_else(|| format!("got an item of stream {}", key.stream))?;
         Ok((number as u64, &self.users[number]))
+    }
+
+    /// A number of the item that no other one of its user has.
+    fn place(&self, key: &ItemKey) -> u64 {
+        let line = self
+            .opened
+            .get(key.stream as usize)
+            .map_or(0, |(_, line)| *line);
+        key.index ^ u64::from(line).rotate_right(16)
+    }
+
+    /// The streams that are open, each with the number of its first line.
+    pub(super) fn first_lines(&self) -> impl Iterator<Item = (u32, usize)> {
+        let lines = (0..).zip(&self.opened);
+        lines.filter_map(|(id, (number, line))| (*line == 0).then_some((id, *number)))
+    }
+
+    /// Whether slots run one item at a time in this segment of a line.
+    pub(super) fn has_serial(&self, line: u32, segment: u16) -> bool {
+        let known = self.opened.get(line as usize);
+        known.is_some_and(|(number, line)| self.users[*number].program.has_serial(*line, segment))
     }
 
     /// How long one function takes for an item.
     pub(super) fn time(&self, key: &ItemKey) -> Result<Duration, String> {
         let (_, user) = self.user(key)?;
-        Ok(user.scenario.service.time(self.seed, key.index))
+        Ok(user.scenario.service.time(self.seed, self.place(key)))
     }
 
     /// Whether this attempt at a segment raises what the program wants the item to be run again for.
     pub(super) fn is_retriable(&self, key: &ItemKey) -> bool {
         self.user(key).is_ok_and(|(_, user)| {
             let one_in = user.scenario.retriable_one_in;
-            let place = key.index.wrapping_mul(0x9FB2_1C65_1E98_DF25) ^ key.frame.rotate_left(32);
+            let place =
+                self.place(key).wrapping_mul(0x9FB2_1C65_1E98_DF25) ^ key.frame.rotate_left(32);
             one_in > 0 && SplitMix64::new(self.seed ^ place).below(one_in) == 0
         })
     }
@@ -160,7 +207,7 @@ impl Streams {
     pub(super) fn hangs(&self, key: &ItemKey, part: FunctionPart) -> Option<bool> {
         self.user(key)
             .ok()
-            .and_then(|(_, user)| user.hangs(self.seed, key.index, part))
+            .and_then(|(_, user)| user.hangs(self.seed, self.place(key), part))
     }
 
     /// Whether its stream has not been closed.
@@ -168,59 +215,60 @@ impl Streams {
         self.user(key).is_ok_and(|(_, user)| !user.is_closed)
     }
 
-    /// Whether a slot dies of it.
-    pub(super) fn is_poison(&self, key: &ItemKey) -> bool {
-        self.user(key)
-            .is_ok_and(|(_, user)| user.scenario.poison.contains(&key.index))
+    /// Whose item it is if a slot dies of it, and after what time.
+    pub(super) fn poison(&self, key: &ItemKey) -> Option<(u64, Duration)> {
+        let (number, user) = self.user(key).ok()?;
+        let is_deadly = user.scenario.poison.contains(&self.place(key));
+        is_deadly.then_some((number, user.scenario.poison_time))
     }
 
     /// Whether slots answer with a pickle for it, come what may.
     pub(super) fn is_pickled(&self, key: &ItemKey) -> bool {
         self.user(key)
-            .is_ok_and(|(_, user)| user.is_pickled(self.seed, key.index))
+            .is_ok_and(|(_, user)| user.is_pickled(self.seed, self.place(key)))
     }
 
-    /// What the item is after the segments from this one to the last that it passes, or what one of them raises.
-    pub(super) fn result(&self, key: &ItemKey, from: u16) -> Result<Token, String> {
+    /// A token of nothing, for what slots make of an item.
+    pub(super) fn token(&self, key: &ItemKey, what: What, touched: bool) -> Result<Token, String> {
         let (stream, user) = self.user(key)?;
-        let raises = user.raises(self.seed, key.index);
-        let raises = raises.filter(|segment| (from..=key.to).contains(segment));
         Ok(Token {
-            life: self.life,
+            life: user.life,
             stream,
-            index: key.index,
-            passed: raises.unwrap_or(key.to) + 1,
-            what: if raises.is_some() {
-                What::Raised
-            } else {
-                What::Value
-            },
+            touched,
+            what,
         })
     }
 
-    /// Whether a slot got what it should.
-    pub(super) fn check_input(
+    /// What a slot got for this segment, if that is what it should have got.
+    pub(super) fn read(
         &self,
         key: &ItemKey,
         segment: u16,
         record: &Record,
-    ) -> Result<(), String> {
+    ) -> Result<Value, String> {
         let (stream, user) = self.user(key)?;
-        let token = Token {
-            life: self.life,
-            stream,
-            index: key.index,
-            passed: segment,
-            what: What::Value,
+        let other = |got: &dyn std::fmt::Debug| {
+            format!(
+                "a slot got something else than item {} of line {} of stream {stream} for segment {segment}, namely {got:?}",
+                key.index, key.stream
+            )
         };
-        if token.is_in(record, user.sizes) {
-            return Ok(());
+        let Some(token) = Token::read(record, user.sizes) else {
+            return Err(other(record));
+        };
+        let is_own = (token.stream, token.life) == (stream, user.life);
+        let (What::Item(data) | What::Made(data)) = &token.what else {
+            return Err(other(&token));
+        };
+        let is_expected = !user.program.is_row()
+            || user.program.value_at(key.index, segment) == Some(Ok(data.clone()));
+        if !is_own || !is_expected {
+            return Err(other(&token));
         }
-        Err(format!(
-            "a slot got something else than item {} of stream {stream} for segment {segment}, namely {:?}",
-            key.index,
-            Token::index_of(record)
-        ))
+        Ok(Value {
+            data: data.clone(),
+            touched: token.touched,
+        })
     }
 
     /// Takes outcomes in and checks them.
@@ -245,7 +293,7 @@ impl Streams {
             contents,
         } = outcomes;
         for index in first..first + u64::from(count) {
-            match user.fates.get_mut(index as usize) {
+            match user.fate(index) {
                 Some(fate @ Fate::Open) => *fate = Fate::Finished,
                 other => {
                     return Err(format!(
@@ -261,6 +309,7 @@ impl Streams {
                         "item {first} of stream {stream} failed for {charges} lost slots; {failures_allowed} were lost"
                     ));
                 }
+                user.ended(first, count)?;
             }
             Contents::Exhausted {
                 mut records,
@@ -276,10 +325,17 @@ impl Streams {
                     let record = records.next_record().map_err(|error| error.to_string())?;
                     user.check_exhausted(stream, index, &record.unwrap_or_default())?;
                     user.exhausted += 1;
+                    user.ended(index, 1)?;
                 }
             }
-            Contents::NothingToReduce | Contents::TooManyParts { .. } => {
-                return Err(format!("stream {stream} has no patterns"));
+            Contents::NothingToReduce => user.program.take_in(first, Found::Nothing)?,
+            Contents::TooManyParts { maximum } if maximum < PARTS_FEW => {
+                user.ended(first, count)?;
+            }
+            Contents::TooManyParts { maximum } => {
+                return Err(format!(
+                    "item {first} of stream {stream} is made into more than {maximum} parts"
+                ));
             }
             Contents::TooLarge { bytes, maximum } => {
                 return Err(format!(
@@ -288,12 +344,13 @@ impl Streams {
             }
             Contents::Refused(origin) => {
                 let mut items = first..first + u64::from(count);
-                if origin.is_trusted() || !items.all(|index| user.is_pickled(seed, index)) {
+                if origin.is_trusted() || !items.all(|index| user.may_be_pickled(seed, index)) {
                     return Err(format!(
                         "{count} items of stream {stream} from {first} on were refused: {origin:?}"
                     ));
                 }
                 user.refused += u64::from(count);
+                user.ended(first, count)?;
             }
             Contents::Records(mut reader, origin) => {
                 for index in first..first + u64::from(count) {
@@ -303,16 +360,19 @@ impl Streams {
                         .ok_or("fewer outcomes than said")?;
                     if user.is_overdue(seed, index, &record) {
                         user.overdue += 1;
+                        user.ended(index, 1)?;
                         continue;
                     }
-                    user.check_outcome(stream, index, &record, seed, limit)?;
+                    let found = user.found(stream, index, &record, limit, &origin)?;
                     let is_own = origin.worker.is_empty();
-                    if is_own != user.is_unsent(seed, index) {
+                    if is_own != matches!(found, Found::Unsent(_)) {
                         return Err(format!(
                             "the outcome of item {index} of stream {stream} is of {origin:?}"
                         ));
                     }
                     user.unsent += u64::from(is_own);
+                    let taken = user.program.take_in(index, found);
+                    taken.map_err(|what| format!("stream {stream}: {what}"))?;
                     // Slots answer as they must, or are refused: so what one wrote says what has touched the item.
                     if (record.format == Format::Pickle) != origin.is_trusted() {
                         return Err(format!(
@@ -341,8 +401,8 @@ impl User {
     /// What the router is told.
     pub(super) fn plan(&self, number: u64) -> StreamPlan {
         StreamPlan {
-            skeleton: self.scenario.skeleton.clone(),
-            functions: functions_of(number, self.function_count()).collect(),
+            skeleton: self.program.skeleton.clone(),
+            functions: self.functions(number).collect(),
             call: Call::Item,
             tickets: if self.scenario.unbounded {
                 Tickets::Unbounded
@@ -354,33 +414,66 @@ impl User {
         }
     }
 
-    fn function_count(&self) -> u32 {
-        let functions = self.program.segments().iter();
-        let functions = functions.flat_map(|segment| &segment.functions);
-        functions.map(|function| function.0 + 1).max().unwrap_or(0)
+    fn functions(&self, stream: u64) -> impl Iterator<Item = Function> {
+        let numbers = self.program.functions.iter();
+        numbers.map(move |number| function(stream, *number))
     }
 
-    /// Functions that an item passes.
+    /// Functions that an item passes, at most.
     pub(super) fn functions_passed(&self) -> u32 {
-        let segments = self.program.segments().iter();
-        segments.map(|segment| segment.functions.len() as u32).sum()
+        match self.program.is_row() {
+            true => self.program.functions.len() as u32,
+            false => PASSES_MAX,
+        }
     }
 
-    /// Segments that an item passes.
+    /// Segments that an item passes, at most.
     pub(super) fn segments_passed(&self) -> u32 {
-        self.program.segments().len() as u32
+        match self.program.is_row() {
+            true => self.program.segments().len() as u32,
+            false => PASSES_MAX,
+        }
     }
 
-    pub(super) fn has_serial(&self, segment: u16) -> bool {
-        self.program.segments()[usize::from(segment)].serial
+    /// The most bytes that a slot is sent for one item, or sends for it.
+    pub(super) fn message_bytes_max(&self) -> u64 {
+        let StreamScenario {
+            input_bytes_max,
+            result_bytes_max,
+            ..
+        } = self.scenario;
+        match self.program.is_row() {
+            true => input_bytes_max + result_bytes_max,
+            // A list of as many as are combined at a time.
+            false => input_bytes_max + 16 * (result_bytes_max + VALUE_BYTES_MAX),
+        }
     }
 
-    /// The segment in which this item raises, if it does.
-    fn raises(&self, seed: u64, index: u64) -> Option<u16> {
-        let one_in = self.scenario.raises_one_in;
-        let mut random = SplitMix64::new(seed ^ index.wrapping_mul(0xA24B_AED4_963E_E407));
-        let segments = self.program.segments().len() as u64;
-        (one_in > 0 && random.below(one_in) == 0).then(|| random.below(segments) as u16)
+    fn fate(&mut self, index: u64) -> Option<&mut Fate> {
+        if !self.program.keeps_number() && index < OUTCOMES_MAX {
+            let count = self.fates.len().max(index as usize + 1);
+            self.fates.resize(count, Fate::Open);
+        }
+        self.fates.get_mut(index as usize)
+    }
+
+    /// These have ended on their way.
+    fn ended(&mut self, first: u64, count: u32) -> Result<(), String> {
+        let mut items = first..first + u64::from(count);
+        items.try_for_each(|index| self.program.take_in(index, Found::Ended))
+    }
+
+    /// It is known how many outcomes there are.
+    pub(super) fn told_total(&mut self, count: u64) -> Result<(), String> {
+        match self.total.replace(count) {
+            None => Ok(()),
+            Some(before) => Err(format!("got a total of {count}, and {before} before")),
+        }
+    }
+
+    /// The user closes the stream: what came must be what the program makes of its items.
+    pub(super) fn check_all(&self) -> Result<(), String> {
+        self.program.check(self.total)
     }
 
     /// Whether this item never ends by itself where it passes this part of a segment, and then whether it ends when it is told to.
@@ -402,28 +495,74 @@ impl User {
     /// Whether this is the outcome of an item that hangs.
     fn is_overdue(&self, seed: u64, index: u64, record: &Record) -> bool {
         let parts = [FunctionPart::Serial, FunctionPart::Rest];
-        let hangs = |part| self.hangs(seed, index, part).is_some();
+        let is_row = self.program.is_row();
+        let hangs = |part| !is_row || self.hangs(seed, index, part).is_some();
         let has_limit = self.scenario.hangs_one_in > 0;
-        let may_be = self.time_is_lost && has_limit || parts.into_iter().any(hangs);
+        let may_be = has_limit && (self.time_is_lost || parts.into_iter().any(hangs));
         record.exception && record.body == OVERDUE[..] && may_be
     }
 
     /// What an item raised whenever it ran.
     fn check_exhausted(&self, stream: u64, index: u64, record: &Record) -> Result<(), String> {
-        let segments = self.program.segments().len() as u16;
-        let token = |passed| Token {
-            life: self.life,
-            stream,
-            index,
-            passed,
-            what: What::Raised,
-        };
-        if (1..=segments).any(|passed| token(passed).is_in(record, self.sizes)) {
+        let token = self.read(stream, index, record)?;
+        if matches!(token.what, What::Raised(Raised { function: RETRIABLE, sum }) if self.may_be_at(index, sum))
+        {
             return Ok(());
         }
         Err(format!(
-            "item {index} of stream {stream} ran often enough, but with something else as its outcome"
+            "item {index} of stream {stream} ran often enough, but with something else as its outcome: {token:?}"
         ))
+    }
+
+    /// Whether a value of this sum may be an item's on its way.
+    fn may_be_at(&self, index: u64, sum: u64) -> bool {
+        let mut values = self.program.values(index);
+        !self.program.is_row() || values.any(|value| value.is_ok_and(|value| value.sum() == sum))
+    }
+
+    /// What the record of an outcome is.
+    fn read(&self, stream: u64, index: u64, record: &Record) -> Result<Token, String> {
+        let token = Token::read(record, self.sizes);
+        let token = token.filter(|token| (token.stream, token.life) == (stream, self.life));
+        token.ok_or_else(|| {
+            format!("the outcome of item {index} of stream {stream} is something else: {record:?}")
+        })
+    }
+
+    fn found(
+        &self,
+        stream: u64,
+        index: u64,
+        record: &Record,
+        limit: u64,
+        origin: &Origin,
+    ) -> Result<Found, String> {
+        let token = self.read(stream, index, record)?;
+        if token.touched && origin.is_trusted() {
+            return Err(format!(
+                "the outcome of item {index} of stream {stream} was touched, but is of {origin:?}"
+            ));
+        }
+        Ok(match token.what {
+            What::Item(data) | What::Made(data) => Found::Value(data),
+            What::Raised(raised) => Found::Raised(raised),
+            What::Unsent(item) => Found::Unsent(item),
+            // What the envelope may need is off the limit.
+            What::TooLarge(bytes) if bytes + 128 * 1024 > limit => Found::Ended,
+            What::TooLarge(bytes) => {
+                return Err(format!(
+                    "item {index} of stream {stream} is too large with {bytes} bytes"
+                ));
+            }
+        })
+    }
+
+    /// Whether a slot may have answered with a pickle for what became of this item.
+    fn may_be_pickled(&self, seed: u64, index: u64) -> bool {
+        match self.program.is_row() {
+            true => self.is_pickled(seed, index),
+            false => self.scenario.pickled_one_in > 0,
+        }
     }
 
     /// Whether slots answer with a pickle for this item, come what may.
@@ -433,24 +572,20 @@ impl User {
         one_in > 0 && random.below(one_in) == 0
     }
 
-    /// Whether this item can't be sent, so that its user hands over an exception in its place.
-    fn is_unsent(&self, seed: u64, index: u64) -> bool {
-        let one_in = self.scenario.unsent_one_in;
-        let mut random = SplitMix64::new(seed ^ index.wrapping_mul(0xC2B2_AE3D_27D4_EB4F));
-        one_in > 0 && random.below(one_in) == 0
-    }
-
     /// The next items, at most so many.
-    pub(super) fn batch(&mut self, number: u64, count: u64, seed: u64) -> Batch {
+    pub(super) fn batch(&mut self, number: u64, count: u64) -> Batch {
         let mut builder = BatchBuilder::default();
         for index in self.handed..self.handed + count {
-            let is_unsent = self.is_unsent(seed, index);
+            let what = match self.program.item(index) {
+                Some(Ok(data)) => What::Item(data.clone()),
+                _ => What::Unsent(index),
+            };
+            let is_unsent = matches!(what, What::Unsent(_));
             let token = Token {
                 life: self.life,
                 stream: number,
-                index,
-                passed: 0,
-                what: if is_unsent { What::Raised } else { What::Value },
+                touched: false,
+                what,
             };
             let (body, bulk) = token.contents(self.sizes);
             if is_unsent {
@@ -461,53 +596,6 @@ impl User {
         }
         self.handed += count;
         builder.take(Origin::user())
-    }
-
-    fn check_outcome(
-        &self,
-        stream: u64,
-        index: u64,
-        record: &Record,
-        seed: u64,
-        limit: u64,
-    ) -> Result<(), String> {
-        let is_unsent = self.is_unsent(seed, index);
-        let raises = self.raises(seed, index);
-        let segments = self.program.segments().len() as u16;
-        let passed = match raises {
-            _ if is_unsent => 0,
-            Some(segment) => segment + 1,
-            None => segments,
-        };
-        let token = |passed, what| Token {
-            life: self.life,
-            stream,
-            index,
-            passed,
-            what,
-        };
-        let what = if raises.is_some() || is_unsent {
-            What::Raised
-        } else {
-            What::Value
-        };
-        let is_too_large = |passed| {
-            let (pickle, bulk) = token(passed, What::Value).contents(self.sizes);
-            let bytes = pickle.len() + bulk.iter().map(|part| part.len()).sum::<usize>();
-            // What the envelope may need is off the limit.
-            bytes as u64 + 128 * 1024 > limit
-        };
-        if token(passed, what).is_in(record, self.sizes)
-            || (1..=passed).any(|passed| {
-                token(passed, What::TooLarge).is_in(record, self.sizes) && is_too_large(passed)
-            })
-        {
-            return Ok(());
-        }
-        Err(format!(
-            "the outcome of item {index} of stream {stream} is something else, of item {:?}",
-            Token::index_of(record)
-        ))
     }
 
     /// The next outcomes that the user takes: first item and count.
@@ -552,7 +640,7 @@ impl User {
     /// Whether the user is through with the stream.
     pub(super) fn is_done(&self) -> bool {
         let early = self.scenario.closes_after;
-        self.taken + self.cancelled == self.scenario.items
+        self.total == Some(self.taken + self.cancelled)
             || early.is_some_and(|early| self.finished >= early)
     }
 
@@ -583,6 +671,23 @@ impl User {
     /// Items that nothing has become of.
     pub(super) fn left(&self) -> u64 {
         let open = self.fates.iter().filter(|fate| **fate == Fate::Open);
-        open.count() as u64
+        match self.program.keeps_number() {
+            true => open.count() as u64,
+            false => 0,
+        }
     }
+}
+
+impl StreamScenario {
+    /// Whether this item can't be sent, so that its user hands over an exception in its place.
+    fn is_unsent(&self, seed: u64, index: u64) -> bool {
+        let one_in = self.unsent_one_in;
+        let mut random = SplitMix64::new(seed ^ index.wrapping_mul(0xC2B2_AE3D_27D4_EB4F));
+        one_in > 0 && random.below(one_in) == 0
+    }
+}
+
+/// The item in this place of a stream of one of the manager's processes: another one than in all others.
+fn input((stream, life): (u64, u32), index: u64) -> Data {
+    Data::Number((index * 37 + stream * 101 + u64::from(life) * 5003) % 10_007)
 }

@@ -295,6 +295,7 @@ impl World {
 mod tests {
     use exoskel_link::handshake::HelloSent;
     use exoskel_link::{Endpoint, Message, MessageKind, Session, TrafficClass};
+    use exoskel_meaning::meaning::Data;
     use exoskel_task::message::{CODE_ENDPOINT, CODE_HANDLERS, TASK_ENDPOINT, TASK_HANDLERS};
 
     use super::super::clock::Clock;
@@ -349,9 +350,8 @@ mod tests {
         let token = Token {
             life: 0,
             stream: 0,
-            index: 0,
-            passed: 0,
-            what: What::Value,
+            touched: false,
+            what: What::Item(Data::Number(1)),
         };
         let (pickle, bulk) = token.contents(Sizes {
             seed: 1,

@@ -1,18 +1,19 @@
-//! A slot as the real one is, but for the interpreter: it runs the functions of [`meaning`](super::meaning).
+//! A slot as the real one is, but for the interpreter: it runs the functions of [`meaning`].
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
+use bytes::Bytes;
 use exoskel_flow::{Lease, SegmentStep};
+use exoskel_meaning::Random;
+use exoskel_meaning::meaning::{self, Data, Raised, Value};
+use exoskel_meaning::steps::{Passing, Stepper};
 use exoskel_task::SlotQueue;
-use exoskel_task::message::{
-    ReceivedMessage, SegmentEnding, SegmentFunctions, SlotEndpoint, ToSlot,
-};
+use exoskel_task::message::{ReceivedMessage, SegmentFunctions, SlotEndpoint, ToSlot};
 use exoskel_task::payload::{Format, Record, RecordWriter};
 use exoskel_task::slot_queue::{Item, ItemKey, Outgoing, SerialPassage, StateBefore, Work};
 
-use super::generator::Random;
-use super::meaning::{self, Data, Raised, Value};
+use super::record;
 
 /// The most bytes of a message.
 pub(crate) const MESSAGE_BYTES_MAX: u64 = 1 << 20;
@@ -25,9 +26,9 @@ pub(crate) struct Slot {
     passage: SerialPassage,
     programs: HashMap<u32, Vec<SegmentFunctions>>,
     /// What has passed a serial function.
-    passed: VecDeque<(ItemKey, u16, Format, Flow)>,
+    passed: VecDeque<(ItemKey, u16, Format, Passing)>,
     /// The same, of a frame that has given its lease back.
-    rest: VecDeque<(ItemKey, u16, Format, Flow)>,
+    rest: VecDeque<(ItemKey, u16, Format, Passing)>,
     /// The first item that was folded, the one behind the last, and what came of them.
     folding: Option<(ItemKey, u64, Format, Value)>,
     /// The states of segments that carry one, and the last item whose result waits for one.
@@ -41,15 +42,6 @@ struct Carried {
     next: u64,
     state: Option<Value>,
     format: Format,
-}
-
-/// An item on its way.
-enum Flow {
-    Value(Value),
-    At(u16, Value),
-    Parts(Vec<Value>, Option<Value>),
-    Folding(Value),
-    Raised(bool),
 }
 
 impl Slot {
@@ -106,11 +98,11 @@ impl Slot {
             Work::Item(item) => {
                 let (key, from, lease) = (item.key, item.from, item.lease);
                 let (format, flow) = match item.list {
-                    None => (item.record.format, Flow::Value(read(&item.record))),
+                    None => (item.record.format, Passing::Value(read(&item.record))),
                     Some(list) => {
                         let parts = list.parts.iter().map(read).collect();
                         let state = list.state.as_ref().map(read);
-                        (list.format, Flow::Parts(parts, state))
+                        (list.format, Passing::Parts(parts, state))
                     }
                 };
                 let to = if lease == Lease::None { key.to } else { from };
@@ -149,7 +141,7 @@ impl Slot {
         if let Some(count) = self.queue.asked_back(frame) {
             let mut records = VecDeque::new();
             while records.len() < count as usize
-                && let Some((key, _, format, Flow::Value(value))) = self.rest.back()
+                && let Some((key, _, format, Passing::Value(value))) = self.rest.back()
             {
                 let mut record = RecordWriter::default();
                 write(&mut record, self.format(*format), value);
@@ -180,134 +172,44 @@ impl Slot {
         }
     }
 
-    fn apply(&self, random: &mut Random, key: ItemKey, from: u16, to: u16, flow: Flow) -> Flow {
-        let mut flow = flow;
-        let Some(segments) = self.programs.get(&key.stream) else {
-            return Flow::Raised(false);
-        };
-        for number in from..=to {
-            let segment = &segments[usize::from(number)];
-            for round in 1.. {
-                flow = self.pass(random, segment, flow);
-                let SegmentEnding::Repeat { from, at_most } = segment.ending else {
-                    break;
-                };
-                match flow {
-                    Flow::At(at, value) if at == number && from == number => {
-                        flow = Flow::Value(value);
-                        if at_most == Some(round) {
-                            break;
-                        }
-                    }
-                    _ => break,
-                }
-            }
-        }
-        flow
-    }
-
-    fn pass(&self, random: &mut Random, segment: &SegmentFunctions, flow: Flow) -> Flow {
-        let mut functions = segment.functions.iter().map(|digest| u32::from(digest[0]));
-        let mut flow = flow;
-        for step in &segment.steps {
-            let own: Vec<u32> = functions.by_ref().take(step.functions()).collect();
-            let touched = self.is_stranger
-                || match &flow {
-                    Flow::Value(value) | Flow::At(_, value) | Flow::Folding(value) => value.touched,
-                    Flow::Parts(values, state) => {
-                        values.iter().chain(state).any(|value| value.touched)
-                    }
-                    Flow::Raised(_) => return flow,
-                };
-            let value = |data: Data| Value { data, touched };
-            let stepped = self.step_of(random, (*step, &own), segment.ending, flow, &value);
-            flow = stepped.unwrap_or(Flow::Raised(touched));
-        }
-        flow
-    }
-
-    fn step_of(
+    fn apply(
         &self,
         random: &mut Random,
-        (step, own): (SegmentStep, &[u32]),
-        ending: SegmentEnding,
-        flow: Flow,
-        value: &dyn Fn(Data) -> Value,
-    ) -> Result<Flow, Raised> {
-        let (input, list) = match flow {
-            Flow::Parts(values, state) => {
-                (state, values.into_iter().map(|value| value.data).collect())
-            }
-            Flow::Value(value) | Flow::At(_, value) | Flow::Folding(value) => {
-                (Some(value), Vec::new())
-            }
-            Flow::Raised(_) => return Err(Raised),
+        key: ItemKey,
+        from: u16,
+        to: u16,
+        flow: Passing,
+    ) -> Passing {
+        let segments = self.programs.get(&key.stream);
+        let mut stepper = Stepper {
+            function: &|digest| u32::from(digest[0]),
+            is_stranger: self.is_stranger,
+            solves: &mut || random.is(2),
         };
-        let data = input.map(|input| input.data);
-        let item = || data.clone().unwrap();
-        Ok(match step {
-            SegmentStep::Call => Flow::Value(value(meaning::call(own[0], &item())?)),
-            SegmentStep::Split { .. } => {
-                let parts = meaning::split(own.first().copied(), &item())?;
-                Flow::Parts(parts.into_iter().map(value).collect(), None)
-            }
-            SegmentStep::Join { .. } => {
-                Flow::Value(value(meaning::join(own.first().copied(), list)?))
-            }
-            SegmentStep::Until => match (meaning::until(own[0], &item()), ending) {
-                (false, SegmentEnding::Repeat { from, .. }) => Flow::At(from, value(item())),
-                _ => Flow::Value(value(item())),
-            },
-            SegmentStep::Fold => Flow::Folding(value(item())),
-            SegmentStep::Combine => {
-                Flow::Value(value(list.into_iter().reduce(meaning::operator).unwrap()))
-            }
-            SegmentStep::CombineInitial => {
-                let folded = list.into_iter().fold(meaning::initial(), meaning::operator);
-                Flow::Value(value(folded))
-            }
-            SegmentStep::Carry | SegmentStep::Scan | SegmentStep::ScanInitial => {
-                panic!("a state comes to it")
-            }
-            SegmentStep::Divide | SegmentStep::Resume => {
-                let SegmentEnding::Expand { after: Some(after) } = ending else {
-                    panic!("a division ends so");
-                };
-                if step == SegmentStep::Resume {
-                    // What was kept has come back.
-                    assert_eq!(item(), Data::Number(list.len() as u64));
-                    let solution = meaning::call(own[3], &Data::List(list))?;
-                    return Ok(Flow::At(after, value(solution)));
-                }
-                if meaning::is_base(&item()) || random.is(2) {
-                    let solution = meaning::solve(own[3], &item())?;
-                    return Ok(Flow::At(after, value(solution)));
-                }
-                let parts = meaning::divide(&item());
-                let state = Data::Number(parts.len() as u64);
-                Flow::Parts(parts.into_iter().map(value).collect(), Some(value(state)))
-            }
-        })
+        stepper.apply(segments.map_or(&[], |segments| segments), from..=to, flow)
     }
 
-    fn finish(&mut self, key: ItemKey, format: Format, flow: Flow, now: Duration) {
+    fn finish(&mut self, key: ItemKey, format: Format, flow: Passing, now: Duration) {
         let format = self.format(format);
         let queue = &mut self.queue;
         let one = |value: Value| move |writer: &mut RecordWriter| write(writer, format, &value);
         let answers = match flow {
-            Flow::Value(value) => queue.finish(key, now, one(value)),
-            Flow::At(reached, value) => queue.finish_at(key, reached, now, one(value)),
-            Flow::Parts(parts, state) => {
+            Passing::Value(value) => queue.finish(key, now, one(value)),
+            Passing::At(reached, value) => queue.finish_at(key, reached, now, one(value)),
+            Passing::Parts(parts, state) => {
                 queue.finish_expanded(key, state.is_some(), now, |writer| {
                     for value in state.into_iter().chain(parts) {
                         one(value)(writer);
                     }
                 })
             }
-            Flow::Raised(touched) => queue.finish(key, now, |writer| {
-                writer.push(format, true, &[u8::from(touched)], &[], []);
-            }),
-            Flow::Folding(value) => return self.fold(key, format, value, now),
+            Passing::Raised(raised, touched) => {
+                let body = exception(raised, touched);
+                queue.finish(key, now, |writer| {
+                    writer.push(format, true, &body, &[], []);
+                })
+            }
+            Passing::Folding(value) => return self.fold(key, format, value, now),
         };
         self.outbox.extend(answers.unwrap());
     }
@@ -368,7 +270,10 @@ impl Slot {
         let told = made.clone();
         let write = |writer: &mut RecordWriter| match told {
             Ok((_, result)) => write(writer, format, &result),
-            Err(Raised) => writer.push(format, true, &[u8::from(touched)], &[], []),
+            Err(raised) => {
+                let body = exception(Some(raised), touched);
+                writer.push(format, true, &body, &[], []);
+            }
         };
         // What raises may have seen what a stranger made, and have kept it.
         let state = made.map_or_else(
@@ -444,11 +349,18 @@ impl Slot {
     }
 }
 
+/// What is said of an exception: which function has raised it, of what.
+fn exception(raised: Option<Raised>, touched: bool) -> Bytes {
+    let told = raised.map(|raised| [raised.function.into(), raised.sum]);
+    let data = Data::List(told.into_iter().flatten().map(Data::Number).collect());
+    record::body(&Value { data, touched })
+}
+
 fn read(record: &Record) -> Value {
-    Value::read(&record.body, &record.bulk)
+    record::read(&record.body, &record.bulk)
 }
 
 fn write(writer: &mut RecordWriter, format: Format, value: &Value) {
-    let (body, bulk) = value.write();
+    let (body, bulk) = record::write(value);
     writer.push(format, false, &body, &[], bulk);
 }

@@ -2,42 +2,54 @@
 
 use exoskel_flow::{FunctionId, Skeleton};
 
-use super::meaning::{INITIAL, RAISING};
+use crate::meaning::{INITIAL, RAISING};
 
 /// A generator that follows from its seed (xorshift).
-pub(crate) struct Random(u64);
+#[derive(Clone, Debug)]
+pub struct Random(u64);
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// The generator of a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
         let mut random = Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        (0..4).for_each(|_| assert!(random.below(2) < 2));
+        for _ in 0..4 {
+            random.below(2);
+        }
         random
     }
 
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+    /// A number below this one.
+    pub fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         (self.0 >> 11) % bound
     }
 
-    pub(crate) fn is(&mut self, one_in: u64) -> bool {
+    /// True once in so many times.
+    pub fn is(&mut self, one_in: u64) -> bool {
         self.below(one_in) == 0
     }
 
-    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> Option<T> {
+    /// One of these, if there is any.
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> Option<T> {
         (!from.is_empty()).then(|| from[self.below(from.len() as u64) as usize])
     }
 }
 
-/// A program of all patterns. Some of its functions raise if they may.
-pub(crate) fn program(random: &mut Random, raises: bool) -> Skeleton {
-    let mut maker = Maker { random, raises };
+/// A program of all patterns. Some of its functions raise if they may, and some of its stages have a state if they may.
+pub fn program(random: &mut Random, raises: bool, carries: bool) -> Skeleton {
+    let mut maker = Maker {
+        random,
+        raises,
+        carries,
+    };
     let mut stages: Vec<Skeleton> = Vec::new();
     for _ in 0..1 + maker.random.below(3) {
         stages.push(match maker.random.below(3) {
             0 => Skeleton::FlatMap(maker.function()),
-            _ => maker.stage(3, true),
+            _ => maker.stage(3, carries),
         });
     }
     if maker.random.is(3) {
@@ -52,6 +64,7 @@ pub(crate) fn program(random: &mut Random, raises: bool) -> Skeleton {
 struct Maker<'a> {
     random: &'a mut Random,
     raises: bool,
+    carries: bool,
 }
 
 impl Maker<'_> {
@@ -63,14 +76,15 @@ impl Maker<'_> {
 
     /// A stage. Where items have an order, they may bring a state along.
     fn stage(&mut self, depth: u32, has_order: bool) -> Skeleton {
-        match (self.random.below(9), depth) {
+        let kinds = if self.carries { 9 } else { 7 };
+        match (self.random.below(kinds), depth) {
             (7, _) if has_order => Skeleton::Stateful {
                 function: self.function(),
-                initial: FunctionId(INITIAL.into()),
+                initial: FunctionId(INITIAL),
             },
             (8, _) if has_order => Skeleton::Scan {
                 operator: self.function(),
-                initial: self.random.is(2).then_some(FunctionId(INITIAL.into())),
+                initial: self.random.is(2).then_some(FunctionId(INITIAL)),
             },
             (0, _) | (_, 0) => Skeleton::Seq(self.function()),
             (1, _) => Skeleton::Farm(Box::new(self.stage(depth - 1, false))),

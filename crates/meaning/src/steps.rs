@@ -1,0 +1,176 @@
+//! What a slot does with an item: the steps of its segments.
+
+use std::ops::RangeInclusive;
+
+use exoskel_flow::SegmentStep;
+use exoskel_task::message::{Digest, SegmentEnding, SegmentFunctions};
+
+use crate::meaning::{self, Data, Raised, Value};
+
+/// An item on its way.
+#[derive(Clone, Debug)]
+pub enum Passing {
+    /// A value, for the next segment or as an outcome.
+    Value(Value),
+    /// A value for this segment.
+    At(u16, Value),
+    /// Several values, and what stands beside them.
+    Parts(Vec<Value>, Option<Value>),
+    /// A value that is to be folded.
+    Folding(Value),
+    /// An exception, and whether a stranger has touched what it is about. None where the segments can't be what a manager sends.
+    Raised(Option<Raised>, bool),
+}
+
+impl Passing {
+    /// Whether a stranger has touched it.
+    #[must_use]
+    pub fn touched(&self) -> bool {
+        match self {
+            Self::Value(value) | Self::At(_, value) | Self::Folding(value) => value.touched,
+            Self::Parts(values, state) => values.iter().chain(state).any(|value| value.touched),
+            Self::Raised(_, touched) => *touched,
+        }
+    }
+}
+
+/// Who takes items through steps.
+pub struct Stepper<'a> {
+    /// Which function has this name.
+    pub function: &'a dyn Fn(&Digest) -> u32,
+    /// It isn't trusted.
+    pub is_stranger: bool,
+    /// Whether it solves the next problem by itself, where it may give parts of it.
+    pub solves: &'a mut dyn FnMut() -> bool,
+}
+
+impl Stepper<'_> {
+    /// Takes an item through these segments of a program.
+    pub fn apply(
+        &mut self,
+        segments: &[SegmentFunctions],
+        range: RangeInclusive<u16>,
+        passing: Passing,
+    ) -> Passing {
+        let mut passing = passing;
+        for number in range {
+            let Some(segment) = segments.get(usize::from(number)) else {
+                return Passing::Raised(None, passing.touched());
+            };
+            for round in 1.. {
+                passing = self.pass(segment, passing);
+                let SegmentEnding::Repeat { from, at_most } = segment.ending else {
+                    break;
+                };
+                match passing {
+                    Passing::At(at, value) if at == number && from == number => {
+                        passing = Passing::Value(value);
+                        if at_most == Some(round) {
+                            break;
+                        }
+                    }
+                    _ => break,
+                }
+            }
+        }
+        passing
+    }
+
+    fn pass(&mut self, segment: &SegmentFunctions, passing: Passing) -> Passing {
+        let mut functions = segment.functions.iter().map(self.function);
+        let mut passing = passing;
+        for step in &segment.steps {
+            let own: Vec<u32> = functions.by_ref().take(step.functions()).collect();
+            let touched = self.is_stranger || passing.touched();
+            if let Passing::Raised(..) = passing {
+                return passing;
+            }
+            passing = match self.step(*step, &own, segment.ending, passing, touched) {
+                Ok(passed) => passed.unwrap_or(Passing::Raised(None, touched)),
+                Err(raised) => Passing::Raised(Some(raised), touched),
+            };
+        }
+        passing
+    }
+
+    /// One step. There is nothing behind a step that no manager sends so.
+    fn step(
+        &mut self,
+        step: SegmentStep,
+        own: &[u32],
+        ending: SegmentEnding,
+        passing: Passing,
+        touched: bool,
+    ) -> Result<Option<Passing>, Raised> {
+        let value = |data: Data| Value { data, touched };
+        let (input, list): (_, Vec<Data>) = match passing {
+            Passing::Parts(values, state) => {
+                (state, values.into_iter().map(|value| value.data).collect())
+            }
+            Passing::Value(value) | Passing::At(_, value) | Passing::Folding(value) => {
+                (Some(value), Vec::new())
+            }
+            Passing::Raised(..) => return Ok(None),
+        };
+        let item = input.map(|input| input.data);
+        Ok(match (step, own, item) {
+            (SegmentStep::Call, [function], Some(item)) => {
+                Some(Passing::Value(value(meaning::call(*function, &item)?)))
+            }
+            (SegmentStep::Split { .. }, _, Some(item)) => {
+                let parts = meaning::split(own.first().copied(), &item)?;
+                Some(Passing::Parts(parts.into_iter().map(value).collect(), None))
+            }
+            (SegmentStep::Join { .. }, _, _) => {
+                let joined = meaning::join(own.first().copied(), list)?;
+                Some(Passing::Value(value(joined)))
+            }
+            (SegmentStep::Until, [function], Some(item)) => {
+                let is_over = meaning::until(*function, &item);
+                Some(match (is_over, ending) {
+                    (false, SegmentEnding::Repeat { from, .. }) => Passing::At(from, value(item)),
+                    _ => Passing::Value(value(item)),
+                })
+            }
+            (SegmentStep::Fold, _, Some(item)) => Some(Passing::Folding(value(item))),
+            (SegmentStep::Combine, ..) => {
+                let folded = list.into_iter().reduce(meaning::operator);
+                folded.map(|folded| Passing::Value(value(folded)))
+            }
+            (SegmentStep::CombineInitial, ..) => {
+                let folded = list.into_iter().fold(meaning::initial(), meaning::operator);
+                Some(Passing::Value(value(folded)))
+            }
+            (SegmentStep::Divide, [.., conquer], Some(item)) => {
+                let SegmentEnding::Expand { after: Some(after) } = ending else {
+                    return Ok(None);
+                };
+                if meaning::is_base(&item) || (self.solves)() {
+                    let solution = meaning::solve(*conquer, &item);
+                    let solution = solution.map_err(|raised| raised.into_iter().next());
+                    return match solution {
+                        Ok(solution) => Ok(Some(Passing::At(after, value(solution)))),
+                        Err(Some(raised)) => Err(raised),
+                        Err(None) => Ok(None),
+                    };
+                }
+                let parts = meaning::divide(&item);
+                let state = Data::Number(parts.len() as u64);
+                let parts = parts.into_iter().map(value).collect();
+                Some(Passing::Parts(parts, Some(value(state))))
+            }
+            (SegmentStep::Resume, [.., conquer], Some(Data::Number(count))) => {
+                let SegmentEnding::Expand { after: Some(after) } = ending else {
+                    return Ok(None);
+                };
+                // What was kept must have come back.
+                if count != list.len() as u64 {
+                    return Ok(None);
+                }
+                let solution = meaning::call(*conquer, &Data::List(list))?;
+                Some(Passing::At(after, value(solution)))
+            }
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,196 @@
+//! The program of a stream: its functions, and what its outcomes must be.
+
+use std::collections::BTreeMap;
+
+use exoskel_flow::{FunctionId, Program, Segment, SegmentStep, Skeleton, Then};
+use exoskel_meaning::meaning::{self, Data, Outcome, Raised};
+use exoskel_meaning::{Expectation, functions, renumbered};
+
+/// What has come as an outcome.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    Value(Data),
+    Raised(Raised),
+    /// The item of this number could not be sent.
+    Unsent(u64),
+    /// There was nothing to make one value of.
+    Nothing,
+    /// It ended on its way for a reason that its program doesn't know.
+    Ended,
+}
+
+/// What outcomes must be.
+#[derive(Debug)]
+enum Expected {
+    /// Each item has one.
+    Each(Vec<Outcome>),
+    /// Items are made into others, or into one. What has come is looked at in the end.
+    Together(Expectation, BTreeMap<u64, Found>),
+}
+
+/// The program of a stream.
+#[derive(Debug)]
+pub(super) struct StreamProgram {
+    /// With the places of its functions in the table.
+    pub(super) skeleton: Skeleton,
+    /// The table: which functions they are.
+    pub(super) functions: Vec<u32>,
+    compiled: Program,
+    items: Vec<Outcome>,
+    expected: Expected,
+    is_reduced: bool,
+}
+
+impl StreamProgram {
+    /// For these items.
+    pub(super) fn new(skeleton: &Skeleton, items: Vec<Outcome>) -> Result<Self, String> {
+        let table: Vec<u32> = functions(skeleton).into_iter().collect();
+        let place = |number: u32| table.iter().position(|known| *known == number).unwrap_or(0);
+        let dense = renumbered(skeleton, &mut |FunctionId(number)| {
+            FunctionId(place(number) as u32)
+        });
+        let compiled = Program::compile(&dense).map_err(|error| error.to_string())?;
+        let expected = match skeleton.keeps_number() {
+            true => Expected::Each(meaning::run(skeleton, items.clone())),
+            false => {
+                let all = Expectation::of(skeleton, items.clone());
+                Expected::Together(all, BTreeMap::new())
+            }
+        };
+        let last = match skeleton {
+            Skeleton::Pipeline(stages) => stages.last(),
+            other => Some(other),
+        };
+        Ok(Self {
+            is_reduced: matches!(last, Some(Skeleton::Reduce { .. })),
+            skeleton: dense,
+            functions: table,
+            compiled,
+            items,
+            expected,
+        })
+    }
+
+    /// Whether each item has one outcome.
+    pub(super) fn keeps_number(&self) -> bool {
+        matches!(self.expected, Expected::Each(_))
+    }
+
+    /// Lines of items.
+    pub(super) fn lines(&self) -> u16 {
+        self.compiled.lines().len() as u16
+    }
+
+    /// Whether items of this line run one at a time in this segment.
+    pub(super) fn has_serial(&self, line: u16, segment: u16) -> bool {
+        let line = self.compiled.lines().get(usize::from(line));
+        let segment = line.and_then(|line| line.segments.get(usize::from(segment)));
+        segment.is_some_and(|segment| segment.serial)
+    }
+
+    /// Segments of the user's items.
+    pub(super) fn segments(&self) -> &[Segment] {
+        self.compiled.segments()
+    }
+
+    /// Whether it is nothing but functions one after another.
+    pub(super) fn is_row(&self) -> bool {
+        let is_call = |segment: &Segment| {
+            let mut steps = segment.steps.iter();
+            segment.then == Then::Next && steps.all(|step| *step == SegmentStep::Call)
+        };
+        self.lines() == 1 && self.segments().iter().all(is_call)
+    }
+
+    /// What the user hands over in this place.
+    pub(super) fn item(&self, index: u64) -> Option<&Outcome> {
+        self.items.get(index as usize)
+    }
+
+    /// What an item of a row of functions is in front of this segment.
+    pub(super) fn value_at(&self, index: u64, segment: u16) -> Option<Outcome> {
+        let before = self.segments().get(..usize::from(segment))?;
+        let functions = before.iter().map(|segment| segment.functions.len());
+        self.values(index).nth(functions.sum())
+    }
+
+    /// What an item of a row of functions is in front of each of them, and in the end.
+    pub(super) fn values(&self, index: u64) -> impl Iterator<Item = Outcome> {
+        let functions = self
+            .segments()
+            .iter()
+            .flat_map(|segment| &segment.functions);
+        let mut places = functions.map(|FunctionId(place)| *place as usize);
+        let pass = move |value: &Outcome| {
+            let number = *self.functions.get(places.next()?)?;
+            let passed = value
+                .clone()
+                .and_then(|value| meaning::call(number, &value).map_err(|raised| vec![raised]));
+            Some(passed)
+        };
+        std::iter::successors(self.item(index).cloned(), pass)
+    }
+
+    /// Takes an outcome in.
+    ///
+    /// # Errors
+    /// When it can't be that of its place.
+    pub(super) fn take_in(&mut self, index: u64, found: Found) -> Result<(), String> {
+        match &mut self.expected {
+            Expected::Each(outcomes) => {
+                let expected = outcomes.get(index as usize);
+                let is_own = expected.is_some_and(|expected| match &found {
+                    Found::Unsent(item) => *item == index && is_expected(&found, expected, false),
+                    _ => is_expected(&found, expected, false),
+                });
+                if is_own || found == Found::Ended {
+                    return Ok(());
+                }
+                Err(format!(
+                    "the outcome of item {index} is {found:?}, expected {expected:?}"
+                ))
+            }
+            Expected::Together(_, all) => {
+                all.insert(index, found);
+                Ok(())
+            }
+        }
+    }
+
+    /// Looks at all outcomes that have come; `total`: how many there must be, if that is known.
+    ///
+    /// # Errors
+    /// When they can't be what the program makes of its items.
+    pub(super) fn check(&self, total: Option<u64>) -> Result<(), String> {
+        let Expected::Together(expectation, all) = &self.expected else {
+            return Ok(());
+        };
+        let is_whole = total == Some(all.len() as u64);
+        let end = total.unwrap_or_else(|| all.keys().next_back().map_or(0, |last| last + 1));
+        let mut accepts =
+            |place: usize, expected: Option<&Outcome>| match (all.get(&(place as u64)), expected) {
+                (None, _) => !is_whole,
+                (Some(found), None) => *found == Found::Ended,
+                (Some(found), Some(expected)) => is_expected(found, expected, self.is_reduced),
+            };
+        match expectation.allows(end as usize, is_whole, &mut accepts) {
+            true => Ok(()),
+            false => Err(format!(
+                "the outcomes can't be those of {:?}: {total:?} in all, {all:?}, expected {expectation:?}",
+                self.skeleton
+            )),
+        }
+    }
+}
+
+/// Whether that is what must come; `is_reduced`: of all items together.
+fn is_expected(found: &Found, expected: &Outcome, is_reduced: bool) -> bool {
+    match (found, expected) {
+        (Found::Value(value), Ok(expected)) => value == expected,
+        // Of several, any may be the first.
+        (Found::Raised(raised), Err(expected)) => expected.contains(raised),
+        (Found::Unsent(_), Err(expected)) => is_reduced || expected.is_empty(),
+        (Found::Nothing, Err(expected)) => expected.is_empty(),
+        _ => false,
+    }
+}
