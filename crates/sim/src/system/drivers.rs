@@ -96,6 +96,7 @@ impl Machine {
             other @ (ManagerAction::Start(_)
             | ManagerAction::End(_)
             | ManagerAction::Total { .. }
+            | ManagerAction::Ends { .. }
             | ManagerAction::LostTrack { .. }) => {
                 return self.world.broken(format!("the manager wants {other:?}"));
             }

@@ -45,6 +45,10 @@ struct Site {
     outcomes: BTreeMap<u64, Result<Data, Raised>>,
     untaken: Vec<(u64, u32)>,
     total: Option<u64>,
+    /// Where the outcomes of each item end, as far as that was told.
+    ends: Vec<u64>,
+    /// Whose the outcomes were by that when they came.
+    owners: BTreeMap<u64, usize>,
 }
 
 fn plan(skeleton: Skeleton) -> StreamPlan {
@@ -59,6 +63,7 @@ fn plan(skeleton: Skeleton) -> StreamPlan {
         tickets: Tickets::Bounded,
         timeout: None,
         retries_on: None,
+        tells_ends: true,
     }
 }
 
@@ -90,6 +95,8 @@ impl Site {
             outcomes: BTreeMap::new(),
             untaken: Vec::new(),
             total: None,
+            ends: Vec::new(),
+            owners: BTreeMap::new(),
         }
     }
 
@@ -130,6 +137,7 @@ impl Site {
                 }
                 Effect::Deliver { outcomes, .. } => self.take_in(outcomes),
                 Effect::Total { count, .. } => assert_eq!(self.total.replace(count), None),
+                Effect::Ends { ends, .. } => self.ends.extend(ends),
                 Effect::LostTrack { .. } => panic!("the token of an item that must run is gone"),
             }
         }
@@ -160,6 +168,8 @@ impl Site {
                 }
                 other => panic!("{other:?}"),
             };
+            let owner = self.ends.iter().filter(|end| **end <= index).count();
+            self.owners.insert(index, owner);
             let former = self.outcomes.insert(index, outcome);
             assert_eq!(former, None, "item {index} had an outcome");
         }
@@ -200,6 +210,21 @@ impl Site {
         self.pump();
     }
 
+    /// It was told in time which item each outcome is of, and how many each item has.
+    fn check_ends(&self, skeleton: &Skeleton, items: &[Data]) {
+        let mut owners = Vec::new();
+        let mut ends = Vec::new();
+        for count in 1..=items.len() {
+            let first = items[..count].iter().cloned().map(Ok).collect();
+            let outcomes = meaning::run(skeleton, first).len();
+            owners.resize(outcomes, count - 1);
+            ends.push(outcomes as u64);
+        }
+        assert_eq!(self.ends, ends, "{skeleton:?}");
+        let told: Vec<usize> = self.owners.values().copied().collect();
+        assert_eq!(told, owners, "{skeleton:?}");
+    }
+
     /// The manager hears the next thing that a slot says.
     fn hear(&mut self, slot: u32) {
         let said = self.slots.get_mut(&slot).unwrap().outbox.pop_front();
@@ -233,6 +258,7 @@ fn run(seed: u64, raises: bool, strangers: bool, end: End) {
     let items: Vec<Data> = (0..count)
         .map(|_| Data::Number(site.random.below(1000)))
         .collect();
+    let all = items.clone();
     let expected = meaning::run(&skeleton, items.iter().cloned().map(Ok).collect());
     let is_reduced = matches!(&skeleton, Skeleton::Pipeline(stages) if matches!(stages.last(), Some(Skeleton::Reduce { .. })));
     site.router
@@ -281,6 +307,9 @@ fn run(seed: u64, raises: bool, strangers: bool, end: End) {
     if end != End::Closed && site.workers_lost == 0 {
         let outcomes: Vec<_> = site.outcomes.values().cloned().collect();
         assert_eq!(outcomes, expected, "seed {seed}: {skeleton:?}");
+    }
+    if end == End::Complete && !keeps_number && !is_reduced {
+        site.check_ends(&skeleton, &all);
     }
     let delivered = site.outcomes.len();
     // Nothing is kept of a stream that is over.
