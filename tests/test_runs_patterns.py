@@ -188,6 +188,7 @@ def test_a_reduction_goes_on(name: str, items: str) -> None:
     sink.rewind(None)
     sink.write(0, result)
     sink.commit()
+    sink.close()
     assert Path("out.jsonl").read_bytes() == Path("expected.jsonl").read_bytes()
     assert summary == ex.RunSummary(1, 0, 1)
 
@@ -257,6 +258,7 @@ def test_what_was_folded_is_read_with_care() -> None:
     assert pickle.loads(state[8 + len(place) :]) == ["ab"]
     folding.end()
     assert folding.commit() == position_of_fold(b"3", None)
+    out.close()
     assert Path("out.txt").read_text() == "ab\n"
 
 
