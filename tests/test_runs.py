@@ -482,12 +482,12 @@ def test_a_restricted_result_stays_data_in_a_journal(tmp_path: Path) -> None:
     for restricted in (0, 1):
         journal = str(tmp_path / f"{restricted}.journal")
         early = bytes([restricted, 1]) + b"w" + bytes([len(record)]) + record
-        with contextlib.closing(_core.Run(journal, texts, lambda: b"0", False)) as run:
+        with contextlib.closing(_core.Run(journal, texts, lambda: b"0", False, False)) as run:
             run.start(lambda *_: None, lambda: b"0")
             run.take(1, 1, early)
             run.commit()
         written: list[Any] = []
-        with contextlib.closing(_core.Run(journal, texts, lambda: b"0", False)) as run:
+        with contextlib.closing(_core.Run(journal, texts, lambda: b"0", False, False)) as run:
             assert run.early == [1]
             run.start(partial(_append, written), lambda: b"0")
             if restricted:

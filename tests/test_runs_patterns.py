@@ -55,6 +55,10 @@ def larger(into: int, other: int) -> int:
     return max(into, other)
 
 
+def total(parts: list[int]) -> int:
+    return sum(parts)
+
+
 def nothing(item: int) -> list[int]:
     return []
 
@@ -98,7 +102,7 @@ def lines() -> list[str]:
 MANY: dict[str, ex.Skeleton[Any, Any]] = {
     "a flat map": ex.Pipeline(checked, ex.FlatMap(few)),
     "two flat maps": ex.Pipeline(ex.FlatMap(few), checked, ex.FlatMap(some), ex.FlatMap(some)),
-    "a map and a farm": ex.Pipeline(ex.FlatMap(few), checked, ex.Map(some, abs), ex.Farm(sum)),
+    "a map and a farm": ex.Pipeline(ex.FlatMap(few), checked, ex.Map(some, abs), ex.Farm(total)),
     "serial stages": ex.Pipeline(ex.Seq(checked), ex.FlatMap(some), ex.Seq(abs)),
     "a class": ex.Pipeline(ex.FlatMap(few), ex.Seq(checked)),
 }
