@@ -363,6 +363,8 @@ def run_reduction_with_journal(
                         stream = contextlib.closing(one_by_one(read, run))
                     with stream as outcomes:
                         deque(_committed(fold_items(outcomes, run), run), maxlen=0)
+            # A sink may refuse the result, such as one that JSON doesn't have.
+            run.commit()
             folding.end()
             run.finish()
     finally:

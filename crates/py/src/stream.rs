@@ -339,14 +339,19 @@ impl Map {
                 return Err(PyStopIteration::new_err(()));
             }
             let turn = state.turn();
-            let has_all = self.has_all(&state);
-            let has_ended_items = state.follow_ends(&self.stream);
-            if has_ended_items {
-                return state.pause(py);
+            let mut has_all = None;
+            if state.is_ordered() {
+                // Where there are all outcomes, it is known where those of each item end.
+                has_all = Some(self.has_all(&state));
+                if state.follow_ends(&self.stream) {
+                    return state.pause(py);
+                }
+                let owner = state.item_of(state.ended);
+                if let Some(walk) = &mut state.current {
+                    walk.owner = Some(owner);
+                }
             }
-            let owner = state.is_ordered().then(|| state.item_of(state.ended));
             if let Some(walk) = &mut state.current {
-                walk.owner = owner;
                 if let Some(outcome) = walk.next_for(py, turn)? {
                     let index = walk.first + u64::from(walk.next) - 1;
                     let ended = walk.is_over();
@@ -359,7 +364,7 @@ impl Map {
                 }
                 state.current = None;
             }
-            if state.over || has_all {
+            if state.over || has_all.unwrap_or_else(|| self.has_all(&state)) {
                 let error = state.input_error.take();
                 self.finish(&mut state);
                 return Err(error.unwrap_or_else(|| PyStopIteration::new_err(())));
