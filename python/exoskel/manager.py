@@ -213,7 +213,7 @@ class Manager:
         """Run the program over the items of a source, and put the results into a sink, in the order of the items.
 
         With a journal, a run that was ended in any way, by ``kill -9`` too, goes on where it was when it is called again. Each
-        result is in the sink exactly once; functions may run more than once.
+        result is in the sink exactly once; functions may run more than once. A program that reduces goes on with what has been folded.
 
         Parameters
         ----------
@@ -246,7 +246,7 @@ class Manager:
             For arguments that make no sense.
         JournalError
             If the run can't go on from the journal, before any work begins: the journal is damaged or in use, the program, the
-            source or the sink is another one, the sink can't be cut back, or the program doesn't give one result for each item.
+            source or the sink is another one, or the sink can't be cut back.
         OSError
             If a file can't be read or written, as on a full disk. A run with a journal goes on when there is room again.
         Exception
