@@ -14,29 +14,59 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-# Items of various length, some of which come before their turn; the results have various sizes.
+# Items of various length, some of which come before their turn; the results have various sizes. Some programs give any number of results
+# for an item, and some fold them.
 SCRIPT = """
-import sys, time
+import operator, sys, time
 import exoskel as ex
 
 def work(item):
     time.sleep(0.03 if item % 37 == 5 else 0.001)
     return {"item": item, "text": "x" * (item * 7919 % 700)}
 
+def parts(item):
+    time.sleep(0.02 if item % 37 == 5 else 0.0)
+    return [item * 10 + part for part in range(item * 7919 % 5)]
+
+def numbers(count):
+    yield from range(count)
+
+def text(result):
+    return str(result["item"])[-3:]
+
+def last_digit(result):
+    return result["item"] % 10
+
+def size(result):
+    return len(result["text"])
+
+PROGRAMS = {
+    "one": (work, range),
+    "many": (ex.Pipeline(ex.FlatMap(parts), ex.Farm(work)), range),
+    "serial_many": (ex.Pipeline(ex.Seq(work), ex.FlatMap(lambda result: [result] * (result["item"] % 3))), range),
+    "fold": (ex.Pipeline(work, text, ex.Reduce(operator.add)), range),
+    "streamed_fold": (ex.Pipeline(ex.FlatMap(parts), work, text, ex.Reduce(operator.add)), numbers),
+    "key_fold": (ex.Pipeline(work, ex.Reduce(operator.add, key=last_digit, value=size)), range),
+    "serial_fold": (ex.Pipeline(ex.Seq(work), text, ex.Reduce(operator.add)), range),
+}
+
 if __name__ == "__main__":
-    with ex.Manager(work, ex.ParDegree(2)) as manager:
+    program, items = PROGRAMS[sys.argv[2]]
+    with ex.Manager(program, ex.ParDegree(2)) as manager:
         print("ready", flush=True)
-        print(manager.run(range(int(sys.argv[1])), ex.JsonLines("out.jsonl"), journal="run.journal"))
+        print(manager.run(items(int(sys.argv[1])), ex.JsonLines("out.jsonl"), journal="run.journal"))
 """
+NAMES = ("one", "many", "serial_many", "fold", "streamed_fold", "key_fold", "serial_fold")
 # A run that is killed so often is one that doesn't go on.
 LIVES_MAX = 1000
 
 
-def started(folder: Path, items: int) -> subprocess.Popen[str]:
+def started(folder: Path, items: int, name: str) -> subprocess.Popen[str]:
     """Start the run of a folder, and wait until its slots are ready."""
-    command = [sys.executable, "job.py", str(items)]
+    command = [sys.executable, "job.py", str(items), name]
     process = subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -52,12 +82,12 @@ def ended(process: subprocess.Popen[str]) -> int:
     return code
 
 
-def kill_run(folder: Path, items: int, chance: random.Random) -> int:
+def kill_run(folder: Path, items: int, name: str, chance: random.Random) -> int:
     """Kill the run of a folder until it is complete; say how often that was."""
     folder.mkdir()
     (folder / "job.py").write_text(SCRIPT)
     for life in range(LIVES_MAX):
-        process = started(folder, items)
+        process = started(folder, items, name)
         try:
             process.wait(chance.uniform(0.0, 1.0))
         except subprocess.TimeoutExpired:
@@ -69,7 +99,9 @@ def kill_run(folder: Path, items: int, chance: random.Random) -> int:
     raise AssertionError(f"the run in {folder} doesn't come to its end")
 
 
-def kill_runs(kills: int, seed: int, folder: Path, items: int = 1500) -> int:
+def kill_runs(
+    kills: int, seed: int, folder: Path, items: int = 1500, names: Sequence[str] = NAMES
+) -> int:
     """Kill runs so often; say how often it was.
 
     Parameters
@@ -82,6 +114,8 @@ def kill_runs(kills: int, seed: int, folder: Path, items: int = 1500) -> int:
         Where the runs are.
     items : int
         Of each run.
+    names : sequence of str
+        The programs, one run after the other.
 
     Returns
     -------
@@ -89,18 +123,23 @@ def kill_runs(kills: int, seed: int, folder: Path, items: int = 1500) -> int:
         How many managers were killed.
     """
     chance = random.Random(seed)
-    undisturbed = folder / "undisturbed"
-    undisturbed.mkdir()
-    (undisturbed / "job.py").write_text(SCRIPT)
-    assert ended(started(undisturbed, items)) == 0
-    expected = (undisturbed / "out.jsonl").read_bytes()
+    expected: dict[str, bytes] = {}
+    for name in names:
+        undisturbed = folder / f"undisturbed-{name}"
+        undisturbed.mkdir()
+        (undisturbed / "job.py").write_text(SCRIPT)
+        assert ended(started(undisturbed, items, name)) == 0
+        expected[name] = (undisturbed / "out.jsonl").read_bytes()
     killed = runs = 0
-    while killed < kills:
+    while killed < kills or runs % len(names):
+        name = names[runs % len(names)]
         runs += 1
         run = folder / f"run-{runs}"
-        killed += kill_run(run, items, chance)
+        killed += kill_run(run, items, name, chance)
         got = (run / "out.jsonl").read_bytes()
-        assert got == expected, f"the sink in {run} is not that of a run that nobody has killed"
+        assert got == expected[name], (
+            f"the sink in {run} is not that of a run of {name} that nobody has killed"
+        )
     return killed
 
 

@@ -240,7 +240,7 @@ def test_a_full_disk_ends_a_run_which_goes_on_when_there_is_room(tmp_path: Path)
 
 def test_killed_managers_leave_each_result_once(tmp_path: Path) -> None:
     """Aim: the sink is that of a run that nobody has killed. Method: some of what `make soak-runs` does."""
-    assert soak_runs.kill_runs(kills=3, seed=1, folder=tmp_path) >= 3
+    assert soak_runs.kill_runs(kills=3, seed=1, folder=tmp_path, names=["one"]) >= 3
 
 
 async def counted(count: int) -> AsyncIterator[int]:
@@ -482,12 +482,12 @@ def test_a_restricted_result_stays_data_in_a_journal(tmp_path: Path) -> None:
     for restricted in (0, 1):
         journal = str(tmp_path / f"{restricted}.journal")
         early = bytes([restricted, 1]) + b"w" + bytes([len(record)]) + record
-        with contextlib.closing(_core.Run(journal, texts, lambda: b"0", False)) as run:
+        with contextlib.closing(_core.Run(journal, texts, lambda: b"0", False, False)) as run:
             run.start(lambda *_: None, lambda: b"0")
             run.take(1, 1, early)
             run.commit()
         written: list[Any] = []
-        with contextlib.closing(_core.Run(journal, texts, lambda: b"0", False)) as run:
+        with contextlib.closing(_core.Run(journal, texts, lambda: b"0", False, False)) as run:
             assert run.early == [1]
             run.start(partial(_append, written), lambda: b"0")
             if restricted:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 from . import _core, inner_threads
 from .contracts import SLOTS_MAX, Contract, counts_items, terms
 from .cores import usable_cores
-from .errors import InitializerError, JournalError, NoWorkerError, ProgramError
+from .errors import InitializerError, NoWorkerError, ProgramError
 from .function_state import is_same, state_of
 from .options import (
     PROOFS,
@@ -26,7 +26,7 @@ from .options import (
     some_checked,
 )
 from .plans import plan_of
-from .skeletons import Skeleton, flatten, skeleton_of
+from .skeletons import Skeleton, Structure, flatten, skeleton_of
 
 if TYPE_CHECKING:
     from .history import History
@@ -52,6 +52,8 @@ REASONS_MAX = 20
 forks = True
 # How the one outcome of a reduction is wanted.
 _PLAINLY = {"as_completed": False, "indices": False, "return_errors": False}
+# How outcomes are wanted that are folded here.
+_IN_ORDER = {"as_completed": False, "indices": True, "return_errors": False}
 # Those whose slots are processes of a job.
 _launched: "dict[_core.Manager, LaunchedSlots]" = {}
 
@@ -211,7 +213,7 @@ class Manager:
         """Run the program over the items of a source, and put the results into a sink, in the order of the items.
 
         With a journal, a run that was ended in any way, by ``kill -9`` too, goes on where it was when it is called again. Each
-        result is in the sink exactly once; functions may run more than once.
+        result is in the sink exactly once; functions may run more than once. A program that reduces goes on with what has been folded.
 
         Parameters
         ----------
@@ -244,26 +246,51 @@ class Manager:
             For arguments that make no sense.
         JournalError
             If the run can't go on from the journal, before any work begins: the journal is damaged or in use, the program, the
-            source or the sink is another one, the sink can't be cut back, or the program doesn't give one result for each item.
+            source or the sink is another one, or the sink can't be cut back.
         OSError
             If a file can't be read or written, as on a full disk. A run with a journal goes on when there is room again.
         Exception
             What a function raises, or the source.
         """
         from .program_text import program_text
-        from .runs import run_reduction, run_to_sink
+        from .runs import run_reduction, run_reduction_with_journal, run_to_sink
 
         self._check_open()
         own = {"timeout": timeout, "retries_on": retries_on}
-        if self._plan.gives_many and journal is not None:
-            raise JournalError(
-                f"got a journal for {self._shown}, expected a program that gives one result for each item: a journal counts them"
-            )
+
+        def described() -> str:
+            return program_text(self._shown, flatten(self._plan.program)[1], self._pickles)
+
         if self._plan.program.carries and journal is not None:
             raise JournalError(
                 f"got a journal for {self._shown}, expected a program without Stateful and Scan: a run that goes on would begin with their first state again"
             )
-        if self._plan.reduction is not None:
+        reduction, slice_fold = self._plan.reduction, self._plan.slice_fold
+        if reduction is not None and journal is not None:
+            from .plan_streams import AS_COMPLETED
+            from .sequential import before_reduction
+
+            rules = self._rules_of(own)
+            self._pickle_again()
+            stages = before_reduction(self._plan.structure)
+            is_sliced = slice_fold is not None and not self._is_single(rules)
+            return run_reduction_with_journal(
+                source,
+                sink,
+                journal,
+                errors,
+                progress,
+                reduction,
+                (lambda slices: self._opened(rules, slices, AS_COMPLETED, function=slice_fold))
+                if is_sliced
+                else None,
+                None
+                if stages is None
+                else lambda items, run: self._opened(rules, items, _IN_ORDER, run, stages=stages),
+                self._slots(),
+                described,
+            )
+        if reduction is not None:
             return run_reduction(
                 source,
                 sink,
@@ -277,7 +304,7 @@ class Manager:
             errors,
             progress,
             lambda items, outcomes, run: self._stream(items, outcomes, own, run),
-            lambda: program_text(self._shown, flatten(self._plan.program)[1], self._pickles),
+            described,
             self._plan.gives_many,
         )
 
@@ -290,30 +317,49 @@ class Manager:
         progress: bool | None = False,
     ) -> "Closable":
         self._check_open()
-        given = {name: value for name, value in own.items() if value is not None}
-        rules = self._rules
-        if given:
-            rules = of_items({**self._options, **some_checked(ManagerOptions, given)})
+        rules = self._rules_of(own)
         self._pickle_again()
 
         def opened(
             items: Iterable[Any], outcomes: dict[str, bool], function: Any = None
         ) -> "_core.MapStream":
-            program = (self._plan.structure, self._pickles)
-            if function is not None:
-                program = (("farm", ("seq", 0)), [pickled(function)])
-            return self._core.map(program, items, outcomes, rules, self, run)
+            return self._opened(rules, items, outcomes, run, function)
 
         # Whoever has a journal counts what the engine counts.
         if run is not None or not (self._plan.gives_many or self._plan.split):
             return opened(items, outcomes)
         from .plan_streams import open_plan
 
-        row = self._core.status()
-        slots = 1 if row is None else max(1, row["slots_wanted"])
-        # The engine times and counts what travels by itself.
-        is_single = self._counts_items or rules["timeout"] is not None
+        slots, is_single = self._slots(), self._is_single(rules)
         return open_plan(self._plan, items, outcomes, slots, is_single, progress, opened)
+
+    def _opened(
+        self,
+        rules: dict[str, Any],
+        items: Iterable[Any],
+        outcomes: dict[str, bool],
+        run: "_core.Run | None" = None,
+        function: Any = None,
+        stages: "Structure | None" = None,
+    ) -> "_core.MapStream":
+        program = (stages or self._plan.structure, self._pickles)
+        if function is not None:
+            program = (("farm", ("seq", 0)), [pickled(function)])
+        return self._core.map(program, items, outcomes, rules, self, run)
+
+    def _rules_of(self, own: dict[str, Any]) -> dict[str, Any]:
+        given = {name: value for name, value in own.items() if value is not None}
+        if not given:
+            return self._rules
+        return of_items({**self._options, **some_checked(ManagerOptions, given)})
+
+    def _is_single(self, rules: dict[str, Any]) -> bool:
+        # The engine times and counts what travels by itself.
+        return self._counts_items or rules["timeout"] is not None
+
+    def _slots(self) -> int:
+        row = self._core.status()
+        return 1 if row is None else max(1, row["slots_wanted"])
 
     def summary(self) -> "Summary":
         """Return what each worker has done so far.

@@ -20,7 +20,7 @@ from .slot_stages import SlotStages
 if TYPE_CHECKING:
     from .runs import Closable
 
-__all__ = ["FEW_ITEMS", "PlanStream", "is_few", "open_plan"]
+__all__ = ["AS_COMPLETED", "FEW_ITEMS", "PlanStream", "answer_of_slice", "is_few", "open_plan"]
 
 # A program that is a `Map`, over so many items for each slot or fewer, is split and joined by the manager.
 FEW_ITEMS = 4
@@ -32,7 +32,8 @@ Open: TypeAlias = "Callable[..., Closable]"
 # Whether it is an exception, and what it is.
 Outcome: TypeAlias = tuple[bool, Any]
 
-_AS_COMPLETED: Form = {"as_completed": True, "indices": True, "return_errors": True}
+# As outcomes are wanted whose order their numbers say.
+AS_COMPLETED: Form = {"as_completed": True, "indices": True, "return_errors": True}
 
 
 class PlanStream:
@@ -115,7 +116,7 @@ def open_plan(
     is_cut = is_sliceable(items) and not is_single and not is_spread
     if slice_fold is not None and reduction is not None and is_cut:
         slices = Slices(items, slots)
-        stream = opened(iter(slices), _AS_COMPLETED, slice_fold)
+        stream = opened(iter(slices), AS_COMPLETED, slice_fold)
         answers: Iterable[Any] = stream
         if progress is not False:
             from .progress import track_if
@@ -127,7 +128,7 @@ def open_plan(
         return PlanStream(_formed(enumerate(values), form), stream)
     if plan.split is not None and is_few(items, slots):
         parts = _Parts(plan.split, iter(items), form["as_completed"])
-        stream = opened(parts.handed_out(), _AS_COMPLETED, SlotStages(plan.split.worker))
+        stream = opened(parts.handed_out(), AS_COMPLETED, SlotStages(plan.split.worker))
         return PlanStream(_formed(parts.joined(stream), form), stream)
     if progress is not False and reduction is not None:
         from .progress import track_if
@@ -195,14 +196,11 @@ def _of_slices(
     """Fold what slices at slots have folded to."""
     partials = Partials(reduction.merge)
     for number, answer in answers:
-        start, size = slices.place(number)
-        if isinstance(answer, Exception):
-            rename_item(answer, number, items_text(start, size), is_slice=True)
+        start, size, folded = answer_of_slice(slices, number, answer)
+        if isinstance(folded, Exception):
             stream.close()
-            yield True, answer
+            yield True, folded
             return
-        seconds, *folded = _checked_fold(answer)
-        slices.measured(size, seconds)
         began = time.perf_counter()
         try:
             partials.add(start, size, folded)
@@ -214,6 +212,34 @@ def _of_slices(
     # Whoever has closed the stream wants no part of a result.
     if slices.are_over:
         yield _outcome(reduction, partials.whole())
+
+
+def answer_of_slice(
+    slices: Slices, number: int, answer: Any
+) -> tuple[int, int, list[Any] | Exception]:
+    """Take the answer for a slice.
+
+    Parameters
+    ----------
+    slices : Slices
+        The slices.
+    number : int
+        Which one it is.
+    answer : object
+        What came from a slot.
+
+    Returns
+    -------
+    tuple of int, int, and list or Exception
+        The first item, how many there are, and what they have folded to: a list of one, or an empty one; or an exception.
+    """
+    start, size = slices.place(number)
+    if isinstance(answer, Exception):
+        rename_item(answer, number, items_text(start, size), is_slice=True)
+        return start, size, answer
+    seconds, *folded = _checked_fold(answer)
+    slices.measured(size, seconds)
+    return start, size, folded
 
 
 def _checked_fold(answer: Any) -> list[Any]:

@@ -22,7 +22,14 @@ from .sources import Source, source_of
 if TYPE_CHECKING:
     pass
 
-__all__ = ["RunSummary", "run", "run_here", "run_reduction", "run_to_sink"]
+__all__ = [
+    "RunSummary",
+    "run",
+    "run_here",
+    "run_reduction",
+    "run_reduction_with_journal",
+    "run_to_sink",
+]
 
 # What `MapStream` says of an outcome in the place of a result, as `crates/py/src/run.rs` has it.
 _SKIPPED = 2
@@ -186,8 +193,9 @@ def run_to_sink(
         _check_apart(source, sink)
         if journal is None:
             return _run_plainly(source, sink, errors, progress, opened, gives_many)
-        with contextlib.closing(_run_of(journal, source, sink, errors, described)) as run:
-            return _run_with_journal(source, sink, errors, progress, opened, run)
+        opening = _run_of(journal, source, sink, errors, described, is_ordered=gives_many)
+        with contextlib.closing(opening) as run:
+            return _run_with_journal(source, sink, errors, progress, opened, run, gives_many)
     finally:
         _close_sink(sink)
 
@@ -269,10 +277,7 @@ def run_reduction(
     RunSummary
         What the run came to.
     """
-    if errors != "raise":
-        raise ValueError(
-            f'got errors={errors!r} for a program that reduces, expected "raise": all items have one result together'
-        )
+    _check_reduced(errors)
     _check_sink(sink)
     try:
         sink.rewind(None)
@@ -286,6 +291,118 @@ def run_reduction(
     finally:
         _close_sink(sink)
     return RunSummary(1, 0, 0)
+
+
+def run_reduction_with_journal(
+    source: Any,
+    sink: Any,
+    journal: str | os.PathLike[str],
+    errors: str,
+    progress: bool | None,
+    reduction: Any,
+    in_slices: Callable[[Any], "Closable"] | None,
+    one_by_one: Callable[[Iterable[Any], "_core.Run"], "Closable"] | None,
+    slots: int,
+    described: Callable[[], str],
+) -> RunSummary:
+    """Run a program that reduces over a source, and put its result into a sink; see `Manager.run`.
+
+    Parameters
+    ----------
+    source, sink, journal, errors, progress
+        As `Manager.run` takes them.
+    reduction : Reduce
+        The last stage.
+    in_slices : callable or None
+        Opens a stream over slices of the items, if slots may have slices.
+    one_by_one : callable or None
+        Opens a stream of the other stages over items, for a run, if there are any.
+    slots : int
+        How many slots work.
+    described : callable
+        Says what the program is.
+
+    Returns
+    -------
+    RunSummary
+        What the run came to.
+    """
+    from .folded_runs import FoldedSink, as_they_are, fold_items, fold_slices, position_of_fold
+
+    _check_reduced(errors)
+    _check_sink(sink)
+    given = source
+    source = source_of(source)
+    try:
+        _check_apart(source, sink)
+        opening = _run_of(
+            journal,
+            source,
+            sink,
+            errors,
+            described,
+            is_ordered=True,
+            state_of=lambda position: position_of_fold(position, []),
+        )
+        with contextlib.closing(opening) as run:
+            if run.is_finished:
+                return RunSummary(1, 0, 1)
+            folding = FoldedSink(sink, reduction, run.position)
+            run.start(folding.write, folding.commit)
+            start, total = run.next, source.count()
+            with _items_of(source, start) as items:
+                if in_slices is not None:
+                    left = given[start:] if type(given) in _CUT_AS_THEY_ARE else items
+                    sizes = fold_slices(reduction, left, start, slots, in_slices, run)
+                    deque(_committed(_weighed(sizes, total, progress, start), run), maxlen=0)
+                else:
+                    read = _tracked(items, total, progress, start)
+                    if one_by_one is None:
+                        stream: Any = contextlib.nullcontext(as_they_are(read, start))
+                    else:
+                        stream = contextlib.closing(one_by_one(read, run))
+                    with stream as outcomes:
+                        deque(_committed(fold_items(outcomes, run), run), maxlen=0)
+            # A sink may refuse the result, such as one that JSON doesn't have.
+            run.commit()
+            folding.end()
+            run.finish()
+    finally:
+        _close_sink(sink)
+    return RunSummary(1, 0, 0)
+
+
+# A slice of these is cheap, and of the same kind.
+_CUT_AS_THEY_ARE = (range, list, tuple, str, bytes)
+
+
+def _weighed(
+    sizes: Iterator[int], total: int | None, progress: bool | None, done: int
+) -> Iterator[int]:
+    if progress is False:
+        return sizes
+    from .progress import track_if
+
+    total = None if total is None else max(0, total - done)
+    what = "items that were left" if done else "items"
+    return iter(track_if(progress, sizes, total, what, int))
+
+
+def _committed(steps: Iterator[int], run: "_core.Run") -> Iterator[int]:
+    """Commit what is done when something goes wrong."""
+    try:
+        yield from steps
+    except BaseException:
+        if not (run.is_closed or run.is_amid):
+            run.commit()
+        raise
+
+
+def _check_reduced(errors: str) -> None:
+    if errors != "raise":
+        raise ValueError(
+            f'got errors={errors!r} for a program that reduces, expected "raise": all items have one result together'
+        )
 
 
 def _run_plainly(
@@ -326,6 +443,9 @@ def _run_of(
     sink: Sink,
     errors: str,
     described: Callable[[], str],
+    *,
+    is_ordered: bool,
+    state_of: Callable[[bytes], bytes] | None = None,
 ) -> "_core.Run":
     """Open a journal. What can't work is said here, before any work begins."""
     texts = (described(), source.source_text(), sink_text(sink))
@@ -340,30 +460,41 @@ def _run_of(
         found = sink.rewind(None)
         # A sink that can't be cut back says so now.
         sink.rewind(found)
-        return found
+        return found if state_of is None else state_of(found)
 
     # A run that has the journal at this moment has the sink, too: nothing is done to that before.
-    return _core.Run(path, texts, position, errors == "skip")
+    return _core.Run(path, texts, position, errors == "skip", is_ordered)
 
 
 def _run_with_journal(
-    source: Source, sink: Sink, errors: str, progress: bool | None, opened: _Open, run: "_core.Run"
+    source: Source,
+    sink: Sink,
+    errors: str,
+    progress: bool | None,
+    opened: _Open,
+    run: "_core.Run",
+    gives_many: bool,
 ) -> RunSummary:
-    earlier = run.next + len(run.early)
+    earlier = run.results if gives_many else run.next + len(run.early)
     if not run.is_finished:
         sink.rewind(run.position)
         run.start(sink.write, sink.commit)
-        form = {"as_completed": True, "indices": True, "return_errors": errors == "skip"}
+        form = {
+            "as_completed": not gives_many,
+            "indices": True,
+            "return_errors": errors == "skip",
+        }
+        total = None if gives_many else source.count()
         start, early = run.next, frozenset(run.early)
         with _items_of(source, start) as items:
             stream = opened(_without(items, start, early), form, run)
             with contextlib.closing(stream):
-                deque(_tracked(_outcomes(stream, run), source.count(), progress, earlier), maxlen=0)
+                deque(_tracked(_outcomes(stream, run, sink), total, progress, earlier), maxlen=0)
         run.finish()
-    return RunSummary(run.next - run.skipped, run.skipped, earlier)
+    return RunSummary(run.results, run.skipped, earlier)
 
 
-def _outcomes(stream: Iterator[Any], run: "_core.Run") -> Iterator[int]:
+def _outcomes(stream: Iterator[Any], run: "_core.Run", sink: Sink) -> Iterator[int]:
     """Hand the outcomes of a stream to a run, and commit them in groups. Yields for each item."""
     take, commit = run.take, run.commit
     try:
@@ -376,7 +507,10 @@ def _outcomes(stream: Iterator[Any], run: "_core.Run") -> Iterator[int]:
                 yield item
     except BaseException:
         # What is done stays done. A run whose sink or journal has failed is closed, and holds nothing that may be committed.
-        if not run.is_closed:
+        if run.is_amid:
+            # A part of the results of an item is no result.
+            sink.rewind(run.position)
+        elif not run.is_closed:
             commit()
         raise
 

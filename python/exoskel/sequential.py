@@ -100,6 +100,27 @@ def split_reduction(structure: Structure) -> tuple[Structure, Structure | None]:
     return structure, None
 
 
+def before_reduction(structure: Structure) -> Structure | None:
+    """Return the structure of the stages before a reduction.
+
+    Parameters
+    ----------
+    structure : tuple
+        What `flatten` returned.
+
+    Returns
+    -------
+    tuple or None
+        Their structure; None if there is none.
+    """
+    stages: list[Structure] = []
+    rest = structure
+    while rest[0] == "pipeline":
+        *first, rest = rest[1]
+        stages += first
+    return ("pipeline", tuple(stages)) if stages else None
+
+
 def _noted(call: Callable[[Any], Any], numbered: Iterable[tuple[int, Any]]) -> Iterator[Any]:
     """Iterate over the results of all items, one of each; exceptions name the item."""
     for index, item in numbered:

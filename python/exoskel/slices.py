@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-__all__ = ["Partials", "Slices", "is_sliceable", "items_text"]
+__all__ = ["Partials", "Slices", "StreamedSlices", "is_sliceable", "items_text"]
 
 # A slice has this part of what is left for each slot, at most.
 SLICES_PER_SLOT = 3
@@ -27,6 +27,9 @@ WAITING_MAX = 64
 UNMEASURED_MAX = 256
 # Items of a slice that travel together, in bytes, unless a single one has more.
 SLICE_BYTES_MAX = 4 << 20
+# A slice of items that come one by one: it waits until it is whole.
+STREAMED_ITEMS_MAX = 1024
+STREAMED_BYTES_MAX = 64 << 10
 
 
 class Slices:
@@ -38,11 +41,14 @@ class Slices:
         The items: a range, a sequence or an array.
     slots : int
         How many slots work on them.
+    first : int
+        The index of the first of these items.
     """
 
-    def __init__(self, items: Any, slots: int) -> None:
+    def __init__(self, items: Any, slots: int, first: int = 0) -> None:
         self._items = items
         self._slots = slots
+        self._first = first
         # The seconds an item takes, and the largest slice that said so.
         self._item_seconds = 0.0
         self._measured = 0
@@ -56,7 +62,8 @@ class Slices:
         self._size_max = 1
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
-        for start, items in self._cut(self._items):
+        for offset, items in self._cut(self._items):
+            start = self._first + offset
             self._places[self._count] = start, len(items)
             self._count += 1
             if self._count % self._slots == 0:
@@ -146,6 +153,26 @@ class Slices:
         return SLICE_BYTES_MAX // max(1, _bytes_of(items[start]))
 
 
+class StreamedSlices(Slices):
+    """The same over items of which nobody knows how many will come."""
+
+    def _cut(self, items: Iterator[Any]) -> Iterator[tuple[int, list[Any]]]:
+        start = 0
+        while True:
+            limit = min(STREAMED_ITEMS_MAX, self._size_max, self._items_in(SLICE_SECONDS_MIN))
+            piece: list[Any] = []
+            left = STREAMED_BYTES_MAX
+            for item in items:
+                piece.append(item)
+                left -= _bytes_of(item)
+                if len(piece) >= limit or left <= 0:
+                    break
+            if not piece:
+                return
+            yield start, piece
+            start += len(piece)
+
+
 def is_sliceable(items: Any) -> bool:
     """Say whether items are cut into slices, which have the same items.
 
@@ -214,12 +241,14 @@ class Partials:
     ----------
     operation : callable
         Folds two results.
+    first : int
+        The first item of all.
     """
 
-    def __init__(self, operation: Any) -> None:
+    def __init__(self, operation: Any, first: int = 0) -> None:
         self._operation = operation
         # What all items before this one have folded to.
-        self._next = 0
+        self._next = first
         self._folded: list[Any] = []
         # By the index of the first item: the one behind the last, and what those between have folded to.
         self._waiting: dict[int, tuple[int, list[Any]]] = {}
@@ -259,6 +288,16 @@ class Partials:
         if earlier and later:
             return [self._operation(earlier[0], later[0])]
         return earlier or later
+
+    @property
+    def next(self) -> int:
+        """The first item that is not folded in its order yet."""
+        return self._next
+
+    def take(self) -> list[Any]:
+        """Return what the items before `next` have folded to since the last call; empty if there is nothing."""
+        folded, self._folded = self._folded, []
+        return folded
 
     def whole(self) -> list[Any]:
         """Return what all slices fold to; empty if there is nothing."""

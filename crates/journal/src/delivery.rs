@@ -60,6 +60,8 @@ pub enum ItemOutcome<V> {
 pub struct Delivery {
     journal: Journal,
     state: RunState,
+    /// Some results of the item whose turn it is are in the sink, and others will follow.
+    is_amid: bool,
     numbers: ItemNumbers,
     /// Early results that the journal doesn't have yet, and how many bytes they are.
     fresh: BTreeMap<u64, EarlyResult>,
@@ -95,6 +97,7 @@ impl Delivery {
             numbers: ItemNumbers::new(state.watermark, stored.iter().copied()),
             journal,
             state,
+            is_amid: false,
             fresh: BTreeMap::new(),
             fresh_bytes: 0,
             stored,
@@ -109,10 +112,22 @@ impl Delivery {
         self.state.watermark
     }
 
-    /// How many items had no result.
+    /// How far the run has come. The position is that of the last commit.
+    #[must_use]
+    pub fn state(&self) -> &RunState {
+        &self.state
+    }
+
+    /// How many results there were in place of which is an exception.
     #[must_use]
     pub fn skipped(&self) -> u64 {
         self.state.skipped
+    }
+
+    /// Whether the sink holds a part of the results of an item, so that nothing can be committed.
+    #[must_use]
+    pub fn is_amid(&self) -> bool {
+        self.is_amid
     }
 
     /// Which item a stream's n-th one is.
@@ -145,11 +160,18 @@ impl Delivery {
     ) -> Result<bool, S::Error> {
         let next = self.state.watermark;
         let known = self.fresh.contains_key(&index) || self.stored.contains(&index);
-        if index < next || known || (index > next && matches!(turn, ItemOutcome::Now(_))) {
+        if index < next
+            || known
+            || self.is_amid
+            || (index > next && matches!(turn, ItemOutcome::Now(_)))
+        {
             return Err(JournalError::SecondResult { index, next }.into());
         }
         match turn {
-            ItemOutcome::Now(value) => sink.write(index, value)?,
+            ItemOutcome::Now(value) => {
+                sink.write(index, value)?;
+                self.state.results += 1;
+            }
             ItemOutcome::Skipped if index == next => self.state.skipped += 1,
             ItemOutcome::Early(early) if index == next => self.write_early(sink, index, early)?,
             ItemOutcome::Early(early) => self.hold(index, early)?,
@@ -169,16 +191,54 @@ impl Delivery {
         Ok(self.is_due(now))
     }
 
+    /// Takes the next of any number of outcomes of the item whose turn it is: a result, or none in whose place is an exception. The sink is
+    /// told how many outcomes there were before.
+    ///
+    /// # Errors
+    /// As [`Delivery::take`].
+    pub fn append<S: ResultSink>(
+        &mut self,
+        sink: &mut S,
+        value: Option<S::Value>,
+    ) -> Result<(), S::Error> {
+        self.is_amid = true;
+        match value {
+            Some(value) => {
+                sink.write(self.state.results + self.state.skipped, value)?;
+                self.state.results += 1;
+            }
+            None => self.state.skipped += 1,
+        }
+        Ok(())
+    }
+
+    /// All outcomes of the items before `end` have been appended, and none of a later one. Says whether a group is due.
+    ///
+    /// # Errors
+    /// If there are more such items already.
+    pub fn end_items(&mut self, end: u64, now: Duration) -> Result<bool, JournalError> {
+        let next = self.state.watermark;
+        if end < next {
+            return Err(JournalError::SecondResult { index: end, next });
+        }
+        if end > next {
+            self.is_amid = false;
+            self.state.watermark = end;
+            self.group_since.get_or_insert(now);
+        }
+        Ok(self.is_due(now))
+    }
+
     /// Whether outcomes came that are not committed.
     #[must_use]
     pub fn has_group(&self) -> bool {
-        self.group_since.is_some()
+        self.group_since.is_some() && !self.is_amid
     }
 
     /// Whether these should be committed now.
     #[must_use]
     pub fn is_due(&self, now: Duration) -> bool {
-        let Some(since) = self.group_since else {
+        let Some(since) = self.group_since.filter(|_| !self.is_amid) else {
             return false;
         };
         self.fresh_bytes >= GROUP_BYTES || now.saturating_sub(since) >= GROUP_TIME
@@ -228,7 +288,11 @@ impl Delivery {
             false => sink.read_early(index, early)?,
         };
         match value {
-            Some(value) => sink.write(index, value),
+            Some(value) => {
+                sink.write(index, value)?;
+                self.state.results += 1;
+                Ok(())
+            }
             None => {
                 self.state.skipped += 1;
                 Ok(())
@@ -241,6 +305,10 @@ impl Delivery {
     /// # Errors
     /// As [`Delivery::take`].
     pub fn commit<S: ResultSink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
+        if self.is_amid {
+            let index = self.state.watermark;
+            return Err(JournalError::AmidItem { index }.into());
+        }
         self.state.position = sink.sync()?;
         self.journal.commit(&CommitGroup {
             state: &self.state,

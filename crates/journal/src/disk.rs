@@ -12,7 +12,7 @@ use crate::JournalError;
 pub(crate) const HEAD_BYTES: u64 = 4096;
 
 /// Changes whenever the tables or their contents do.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// How the file begins. With a byte that is no text, so that no text is taken for it.
 const MAGIC: &[u8] = b"exoskel run journal\x1a\n";

@@ -61,6 +61,20 @@ pub enum JournalError {
         /// The first without a result.
         next: u64,
     },
+    /// A commit amid the results of an item.
+    #[error(
+        "got a commit amid the results of item {index}, expected one behind them; this is a defect of exoskel"
+    )]
+    AmidItem {
+        /// The item.
+        index: u64,
+    },
+    /// More than a state of the run holds.
+    #[error("got {got} bytes that say where the sink is and what was folded, expected at most {POSITION_BYTES_MAX}; run without a journal, or fold to less", POSITION_BYTES_MAX = crate::POSITION_BYTES_MAX)]
+    PositionTooLong {
+        /// How many.
+        got: usize,
+    },
     /// A result that the journal can't hold until its turn.
     #[error("got a result of {got} bytes of item {index} before its turn, expected at most {EARLY_BYTES_MAX}; run without a journal, or return less", EARLY_BYTES_MAX = crate::EARLY_BYTES_MAX)]
     ResultTooLong {

@@ -18,6 +18,9 @@ pub const EARLY_RESULTS_MAX: u64 = 65_536;
 /// Bytes of an early result, at most: what the store takes, with room for what is around it.
 pub const EARLY_BYTES_MAX: usize = 3 << 30;
 
+/// Bytes of a position of the sink, at most. That of a fold holds what has been folded.
+pub const POSITION_BYTES_MAX: usize = 3 << 30;
+
 /// Bytes of a text that says what a run is of, at most.
 pub const RUN_TEXT_BYTES_MAX: usize = 1 << 20;
 
@@ -54,9 +57,11 @@ impl RunTexts {
 /// How far a run has come.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunState {
-    /// The results of all items before this one are in the sink, or are left out of it.
+    /// The results of all items before this one are in the sink, or are left out of it. Items are those of the source.
     pub watermark: u64,
-    /// How many of these have none, because they ended in an exception.
+    /// How many results these have in the sink.
+    pub results: u64,
+    /// How many are left out, because there is an exception in their place.
     pub skipped: u64,
     /// Whether these are all items.
     pub is_finished: bool,
@@ -243,6 +248,10 @@ impl Journal {
 
     /// Makes a group durable. The sink has been synced up to its position.
     pub(crate) fn commit(&self, group: &CommitGroup<'_>) -> Result<(), JournalError> {
+        let got = group.state.position.len();
+        if got > POSITION_BYTES_MAX {
+            return Err(JournalError::PositionTooLong { got });
+        }
         self.guarded(|database| {
             let transaction = database.begin_write()?;
             {
@@ -347,6 +356,7 @@ fn decode_early(mut row: Vec<u8>) -> Option<EarlyResult> {
 
 fn encode(state: &RunState) -> Vec<u8> {
     let mut row = state.watermark.to_le_bytes().to_vec();
+    row.extend_from_slice(&state.results.to_le_bytes());
     row.extend_from_slice(&state.skipped.to_le_bytes());
     row.push(u8::from(state.is_finished));
     row.extend_from_slice(&state.position);
@@ -355,10 +365,12 @@ fn encode(state: &RunState) -> Vec<u8> {
 
 fn decode(row: &[u8]) -> Option<RunState> {
     let (watermark, row) = row.split_first_chunk()?;
+    let (results, row) = row.split_first_chunk()?;
     let (skipped, row) = row.split_first_chunk()?;
     let (finished, position) = row.split_first()?;
     Some(RunState {
         watermark: u64::from_le_bytes(*watermark),
+        results: u64::from_le_bytes(*results),
         skipped: u64::from_le_bytes(*skipped),
         is_finished: *finished != 0,
         position: position.to_vec(),

@@ -10,6 +10,12 @@
 //!
 //! So each result is in the sink exactly once. The functions that make results may run more than once.
 //!
+//! An item has one result, which may come early; or any number of results, all of which come in their order. Then a group is committed
+//! only between two items, so that the sink is cut back to the end of an item that is whole. A fold is a sink, too: its position says
+//! what it has folded.
+//!
+//! `docs/journal-format.md` says what is on the disk.
+//!
 //! # Layout
 //!
 //! - `journal`: what is on the disk, over [`redb`]; `disk`: the journal's own head in front of it, and where damage was found
@@ -33,8 +39,8 @@ mod panics;
 pub use delivery::{Delivery, GROUP_BYTES, GROUP_TIME, ItemOutcome, ResultSink};
 pub use error::JournalError;
 pub use journal::{
-    EARLY_BYTES_MAX, EARLY_RESULTS_MAX, EarlyResult, Journal, RUN_TEXT_BYTES_MAX, RunState,
-    RunTexts,
+    EARLY_BYTES_MAX, EARLY_RESULTS_MAX, EarlyResult, Journal, POSITION_BYTES_MAX,
+    RUN_TEXT_BYTES_MAX, RunState, RunTexts,
 };
 pub use numbering::ItemNumbers;
 pub use redb::backends::FileBackend;

@@ -170,6 +170,67 @@ fn a_short_journal_is_damaged() {
     }
 }
 
+/// A sink that only says where it is.
+struct Place(Vec<u8>);
+
+impl ResultSink for Place {
+    type Value = u8;
+    type Error = JournalError;
+
+    fn write(&mut self, _index: u64, value: u8) -> Result<(), JournalError> {
+        self.0 = vec![value; 60_000];
+        Ok(())
+    }
+
+    fn read_early(&mut self, _: u64, _: EarlyResult) -> Result<Option<u8>, JournalError> {
+        Ok(None)
+    }
+
+    fn sync(&mut self) -> Result<Vec<u8>, JournalError> {
+        Ok(self.0.clone())
+    }
+}
+
+/// Aim: what was folded, which the position holds, is one that was committed with the items that it is of, or the journal is damaged.
+/// Method: a byte turned over at many places of a journal whose state has many pages.
+#[test]
+fn a_damaged_fold_is_told() {
+    let disk = Memory::default();
+    let (journal, state) = open(&disk).unwrap();
+    let mut delivery = Delivery::new(journal, state, true).unwrap();
+    let mut place = Place(Vec::new());
+    for value in 1..=4 {
+        delivery.append(&mut place, Some(value)).unwrap();
+        let amid = delivery.commit(&mut place);
+        assert!(matches!(amid, Err(JournalError::AmidItem { .. })));
+        delivery.end_items(value.into(), Duration::ZERO).unwrap();
+        delivery.commit(&mut place).unwrap();
+    }
+    drop(delivery);
+    let whole = disk.contents();
+    let (mut told, mut good) = (0, 0);
+    for at in (4096..whole.len()).step_by(4_801) {
+        let mut contents = whole.clone();
+        contents[at] ^= 0x55;
+        let disk = Memory::of(contents.clone());
+        match open(&disk) {
+            Ok((_, state)) => {
+                good += 1;
+                let value = u8::try_from(state.watermark).unwrap();
+                assert!((3..=4).contains(&value), "byte {at}: {value}");
+                assert!(state.position == vec![value; 60_000], "byte {at}");
+                assert_eq!(state.results, state.watermark);
+            }
+            Err(JournalError::Damaged { .. }) => {
+                told += 1;
+                assert!(disk.contents() == contents, "byte {at}");
+            }
+            Err(error) => panic!("byte {at}: {error}"),
+        }
+    }
+    assert!(told > 10 && good > 10, "{told} told, {good} good");
+}
+
 /// Aim: a run of something else is refused, and what it would overwrite stays. Method: each part changed, and files of others.
 #[test]
 fn a_journal_of_something_else_is_refused() {

@@ -103,6 +103,8 @@ struct Inner {
     notified: u64,
     /// Outcomes that have come, wanted or not.
     arrived: u64,
+    /// How many outcomes there are up to the last one of each item, in order; what nobody has asked for yet.
+    ends: Vec<u64>,
     /// Items whose outcomes nobody wants, as far as these have not gone.
     unwanted: RangeSet,
     /// Items whose outcomes are in `completed`.
@@ -127,6 +129,7 @@ impl ResultQueue {
             ended: None,
             notified: 0,
             arrived: 0,
+            ends: Vec::new(),
             unwanted: RangeSet::default(),
             held: 0,
             forgotten: 0,
@@ -285,6 +288,18 @@ impl ResultQueue {
     pub fn set_total(&self, total: u64) {
         self.total.store(total, Ordering::Release);
         self.notify();
+    }
+
+    /// Where the outcomes of further items end (driver's side): how many there are up to the last one of each.
+    pub fn add_ends(&self, ends: Vec<u64>) {
+        self.lock().ends.extend(ends);
+        self.notify();
+    }
+
+    /// The same, since the last time. Those of all items before an outcome are there before it.
+    #[must_use]
+    pub fn take_ends(&self) -> Vec<u64> {
+        std::mem::take(&mut self.lock().ends)
     }
 
     /// Whether slots wait for items.

@@ -62,6 +62,7 @@ fn one_item(manager: &ManagerNode) -> StreamHandle {
         tickets: Tickets::Unbounded,
         timeout: None,
         retries_on: None,
+        tells_ends: false,
     };
     let stream = manager.open(plan, OutcomeOrder::Admission);
     let mut batch = BatchBuilder::default();

@@ -81,6 +81,7 @@ fn answers_late_comers(manager: &ManagerNode) {
         tickets: Tickets::Unbounded,
         timeout: None,
         retries_on: None,
+        tells_ends: false,
     };
     let stream = manager.open(plan, OutcomeOrder::Completion);
     let taken = stream.results.take();

@@ -120,6 +120,13 @@ pub enum ManagerAction {
         /// How many.
         count: u64,
     },
+    /// Further items have been made into all that they are made into. Comes before the outcomes behind them.
+    Ends {
+        /// The stream.
+        stream: u64,
+        /// For each of them, in order: how many outcomes there are up to its last one.
+        ends: Vec<u64>,
+    },
     /// The stream can't go on: the input of an item is gone, which is a defect.
     LostTrack {
         /// The stream.
@@ -372,6 +379,7 @@ impl ManagerMachine {
                 Some(ManagerAction::Deliver { stream, outcomes })
             }
             Effect::Total { stream, count } => Some(ManagerAction::Total { stream, count }),
+            Effect::Ends { stream, ends } => Some(ManagerAction::Ends { stream, ends }),
             Effect::LostTrack { stream } => Some(ManagerAction::LostTrack { stream }),
         }
     }

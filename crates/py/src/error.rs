@@ -115,6 +115,8 @@ pub(crate) fn journal(py: Python<'_>, error: JournalError) -> PyErr {
         | JournalError::Changed { .. }
         | JournalError::TextTooLong { .. }
         | JournalError::SecondResult { .. }
+        | JournalError::AmidItem { .. }
+        | JournalError::PositionTooLong { .. }
         | JournalError::ResultTooLong { .. }
         | JournalError::SourceTooShort { .. } => {
             raise(py, ExceptionKind::Journal, error.to_string())

@@ -341,9 +341,10 @@ impl Manager {
         } else {
             OutcomeOrder::Admission
         };
-        let plan = rules.apply(plan(&program.0, program.1, Call::Item)?)?;
+        let mut plan = rules.apply(plan(&program.0, program.1, Call::Item)?)?;
         let input = PyIterator::from_object(items)?.into_any().unbind();
         let keeps_number = plan.skeleton.keeps_number();
+        plan.tells_ends = !keeps_number && run.as_ref().is_some_and(|run| run.get().is_ordered());
         MapStream::new(
             own.node.open(plan, order),
             own.notices.clone(),
@@ -372,6 +373,7 @@ impl Manager {
             tickets: Tickets::Unbounded,
             timeout: None,
             retries_on: None,
+            tells_ends: false,
         };
         let plan = rules.apply(plan)?;
         let stream = own.node.open(plan, OutcomeOrder::Completion);
@@ -531,6 +533,7 @@ fn plan(structure: &Bound<'_, PyAny>, functions: Vec<Vec<u8>>, call: Call) -> Py
         tickets: Tickets::Bounded,
         timeout: None,
         retries_on: None,
+        tells_ends: false,
     })
 }
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use exoskel_journal::{
     DatabaseError, Delivery, EARLY_RESULTS_MAX, EarlyResult, FileBackend, ItemNumbers, ItemOutcome,
-    Journal, JournalError, ResultSink, RunState, RunTexts,
+    Journal, JournalError, ResultSink, RunTexts,
 };
 use exoskel_net::fork::Owned;
 use exoskel_net::payload::{Format, Record, RecordReader, RecordWriter, get_varint, put_varint};
@@ -48,8 +48,10 @@ pub(crate) struct JournalledRun {
     /// Whether outcomes wait to be committed.
     has_group: AtomicBool,
     numbers: Arc<ItemNumbers>,
-    /// How far the run had come when the journal was opened.
-    found: RunState,
+    /// Outcomes come in order, and items have any number of them.
+    is_ordered: bool,
+    /// Whether the run had come to its end when the journal was opened.
+    was_finished: bool,
     /// Items without a result are left out.
     skips: bool,
     began: Instant,
@@ -76,9 +78,14 @@ impl JournalledRun {
         self.has_group.load(Ordering::Relaxed)
     }
 
+    /// Whether outcomes come in order, and items have any number of them.
+    pub(crate) fn is_ordered(&self) -> bool {
+        self.is_ordered
+    }
+
     /// Whether an item is not too far after the one whose turn it is.
     pub(crate) fn may_run(&self, item: u64) -> bool {
-        item < self.next().saturating_add(EARLY_RESULTS_MAX)
+        self.is_ordered || item < self.next().saturating_add(EARLY_RESULTS_MAX)
     }
 
     fn running(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Running>> {
@@ -114,6 +121,7 @@ impl JournalledRun {
 impl JournalledRun {
     /// Opens a journal, or begins one where `position` says that the sink is. Nobody else has the journal when that is asked. `texts` say what
     /// program, source and sink are.
+    /// Where it `is_ordered`, outcomes come in order, and items have any number of them.
     #[new]
     fn new(
         py: Python<'_>,
@@ -121,6 +129,7 @@ impl JournalledRun {
         texts: (String, String, String),
         position: &Bound<'_, PyAny>,
         skips: bool,
+        is_ordered: bool,
     ) -> PyResult<Self> {
         let file = JournalFile::open(py, &path)?;
         let position = position.call0().and_then(|position| position.extract());
@@ -134,13 +143,15 @@ impl JournalledRun {
         let JournalFile { disk, opened, .. } = file;
         let found = py.detach(|| {
             let (journal, state) = Journal::open(disk, &texts, || position)?;
-            Ok((Delivery::new(journal, state.clone(), skips)?, state))
+            Delivery::new(journal, state, skips)
         });
-        let (delivery, found) = found.map_err(|error| of_journal(py, error, &path))?;
+        let delivery = found.map_err(|error| of_journal(py, error, &path))?;
         // It holds results. Who let others read it has done so by mistake.
         close_to_others(&opened).map_err(|error| of_file(py, error, &path))?;
         Ok(Self {
             path,
+            is_ordered,
+            was_finished: delivery.state().is_finished,
             next: AtomicU64::new(delivery.next()),
             has_group: AtomicBool::new(false),
             numbers: Arc::new(delivery.numbers().clone()),
@@ -148,22 +159,24 @@ impl JournalledRun {
                 delivery: Some(delivery),
                 sink: None,
             }))?,
-            found,
             skips,
             began: Instant::now(),
         })
     }
 
-    /// Where the sink has to be cut back to.
+    /// Where the sink was at the last commit: it is cut back to there.
     #[getter]
-    fn position<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.found.position)
+    fn position<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let running = self.running(py)?;
+        let state = running.delivery.as_ref().map(Delivery::state);
+        let position = state.map_or(&[][..], |state| &state.position);
+        Ok(PyBytes::new(py, position))
     }
 
     /// Whether an earlier run has come to the end.
     #[getter]
     fn is_finished(&self) -> bool {
-        self.found.is_finished
+        self.was_finished
     }
 
     /// The item whose turn it is: all before it have their results in the sink, or none.
@@ -172,7 +185,22 @@ impl JournalledRun {
         self.next()
     }
 
-    /// How many of these have none.
+    /// How many results these have in the sink.
+    #[getter]
+    fn results(&self, py: Python<'_>) -> PyResult<u64> {
+        let running = self.running(py)?;
+        let state = running.delivery.as_ref().map(Delivery::state);
+        Ok(state.map_or(0, |state| state.results))
+    }
+
+    /// Whether the sink holds a part of the results of an item, so that nothing can be committed.
+    #[getter]
+    fn is_amid(&self, py: Python<'_>) -> PyResult<bool> {
+        let running = self.running(py)?;
+        Ok(running.delivery.as_ref().is_some_and(Delivery::is_amid))
+    }
+
+    /// How many results are left out.
     #[getter]
     fn skipped(&self, py: Python<'_>) -> PyResult<u64> {
         let running = self.running(py)?;
@@ -203,9 +231,20 @@ impl JournalledRun {
         self.with(py, |delivery, sink| delivery.follow_up(sink))
     }
 
-    /// Takes an outcome, as `MapStream` gives it. Says whether it is time to commit.
+    /// Takes an outcome, as `MapStream` gives it. Says whether it is time to commit. In order, `item` is how many items have all of their
+    /// outcomes by this one.
     fn take(&self, py: Python<'_>, item: u64, kind: u8, outcome: Py<PyAny>) -> PyResult<bool> {
         let now = self.began.elapsed();
+        if self.is_ordered {
+            return self.with(py, |delivery, sink| {
+                match kind {
+                    NOW => delivery.append(sink, Some(outcome))?,
+                    SKIPPED => delivery.append(sink, None)?,
+                    _ => {}
+                }
+                Ok(delivery.end_items(item, now)?)
+            });
+        }
         let turn = match kind {
             NOW => ItemOutcome::Now(outcome),
             EARLY => ItemOutcome::Early(early_of(outcome.extract(py)?)),

@@ -2,7 +2,7 @@
 
 mod calls;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -77,6 +77,10 @@ struct MapState {
     unsent: BTreeMap<u64, PyErr>,
     /// What ended the input; it is raised behind the outcomes of all items before it.
     input_error: Option<PyErr>,
+    /// Where the outcomes of further items end, if the run wants to know.
+    ends: VecDeque<u64>,
+    /// How many items have handed out all of their outcomes, if the run wants to know.
+    ended: u64,
     /// The run that takes the outcomes, if one does. It says which item each of the stream is, and whose turn it is.
     run: Option<Py<JournalledRun>>,
     /// The manager, which must not end with its user's last reference while somebody still iterates.
@@ -121,6 +125,8 @@ struct Walk {
     next: u32,
     /// Which item each of the stream is, where it isn't the same number.
     numbers: Option<Arc<ItemNumbers>>,
+    /// The item that the next outcome is one of, where items have any number.
+    owner: Option<u64>,
     contents: Contents,
     /// Memory that the outcomes so far no longer need.
     spent: Vec<Vec<u8>>,
@@ -155,6 +161,8 @@ impl MapStream {
             outcomes,
             unsent: BTreeMap::new(),
             input_error: None,
+            ends: VecDeque::new(),
+            ended: 0,
             run,
             manager: Some(manager),
             over: false,
@@ -286,7 +294,13 @@ impl Map {
         index: u64,
         outcome: StreamOutcome<'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let item = state.item_of(index);
+        let is_ordered = state.is_ordered();
+        let index = if is_ordered { state.ended } else { index };
+        state.follow_ends(&self.stream);
+        let item = match is_ordered {
+            true => state.item_of(state.ended),
+            false => state.item_of(index),
+        };
         let handed = match outcome {
             StreamOutcome::Value(value) => (item, run::NOW, value),
             StreamOutcome::Early(record) => {
@@ -324,7 +338,19 @@ impl Map {
                 self.finish(&mut state);
                 return Err(PyStopIteration::new_err(()));
             }
-            let turn = state.run.as_ref().map(|run| run.get().next());
+            let turn = state.turn();
+            let mut has_all = None;
+            if state.is_ordered() {
+                // Where there are all outcomes, it is known where those of each item end.
+                has_all = Some(self.has_all(&state));
+                if state.follow_ends(&self.stream) {
+                    return state.pause(py);
+                }
+                let owner = state.item_of(state.ended);
+                if let Some(walk) = &mut state.current {
+                    walk.owner = Some(owner);
+                }
+            }
             if let Some(walk) = &mut state.current {
                 if let Some(outcome) = walk.next_for(py, turn)? {
                     let index = walk.first + u64::from(walk.next) - 1;
@@ -338,7 +364,7 @@ impl Map {
                 }
                 state.current = None;
             }
-            if state.over || self.has_all(&state) {
+            if state.over || has_all.unwrap_or_else(|| self.has_all(&state)) {
                 let error = state.input_error.take();
                 self.finish(&mut state);
                 return Err(error.unwrap_or_else(|| PyStopIteration::new_err(())));
@@ -386,7 +412,7 @@ impl Map {
                 display.call_method1(py, "update", (state.delivered,))?;
             }
             if pauses {
-                return Ok((0, run::PAUSE, py.None()).into_pyobject(py)?.into_any());
+                return state.pause(py);
             }
             match ended {
                 None => {}
@@ -423,6 +449,43 @@ impl MapState {
             Some(run) => run.get().numbers().index_of(index),
             None => index,
         }
+    }
+
+    /// Whether a run takes outcomes in order, of which items have any number.
+    fn is_ordered(&self) -> bool {
+        self.run.as_ref().is_some_and(|run| run.get().is_ordered())
+    }
+
+    /// The item whose turn it is, if later ones are handed to the run as they came.
+    fn turn(&self) -> Option<u64> {
+        let run = self.run.as_ref().map(Py::get);
+        run.filter(|run| !run.is_ordered()).map(JournalledRun::next)
+    }
+
+    /// Finds out which items have handed out all of their outcomes. Says whether there are more of them than before.
+    fn follow_ends(&mut self, stream: &StreamHandle) -> bool {
+        let before = self.ended;
+        if !self.is_ordered() {
+            return false;
+        }
+        if self.keeps_number {
+            self.ended = self.delivered;
+        } else {
+            if self.ends.is_empty() {
+                self.ends.extend(stream.results.take_ends());
+            }
+            while self.ends.front().is_some_and(|end| *end <= self.delivered) {
+                self.ends.pop_front();
+                self.ended += 1;
+            }
+        }
+        self.ended > before
+    }
+
+    /// What a run is told when there is no outcome yet: how many items have all of theirs.
+    fn pause<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let paused = (self.item_of(self.ended), run::PAUSE, py.None());
+        Ok(paused.into_pyobject(py)?.into_any())
     }
 
     /// Whether the next item is not too far after the one whose turn it is.
@@ -558,6 +621,7 @@ impl Walk {
             count,
             next: 0,
             numbers,
+            owner: None,
             contents,
             spent: Vec::new(),
         }
@@ -565,6 +629,9 @@ impl Walk {
 
     /// The item of the outcome that comes next.
     fn item(&self) -> u64 {
+        if let Some(owner) = self.owner {
+            return owner;
+        }
         let index = self.first + u64::from(self.next);
         match &self.numbers {
             Some(numbers) => numbers.index_of(index),

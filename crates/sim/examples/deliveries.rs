@@ -10,7 +10,7 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use exoskel_sim::deliveries::crash_everywhere;
+use exoskel_sim::deliveries::{ResultForm, crash_everywhere};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -25,22 +25,27 @@ fn main() -> ExitCode {
         None => value("--crashes").unwrap_or(100_000),
     };
     let begun = Instant::now();
-    let (mut crashes, mut found, mut played, mut failed) = (0, 0, 0, 0);
+    let (mut crashes, mut found, mut many, mut folds) = (0, 0, 0, 0);
+    let (mut played, mut failed) = (0, 0);
     while crashes < wanted && failed < 10 {
-        match crash_everywhere(first + played, None) {
-            Ok(report) => {
-                crashes += report.crashes;
-                found += report.early_found;
-            }
-            Err(what) => {
-                eprintln!("{what}");
-                failed += 1;
+        for form in ResultForm::ALL {
+            match crash_everywhere(first + played, form, None) {
+                Ok(report) => {
+                    crashes += report.crashes;
+                    found += report.early_found;
+                    many += report.many_continued;
+                    folds += report.folds_continued;
+                }
+                Err(what) => {
+                    eprintln!("{what}");
+                    failed += 1;
+                }
             }
         }
         played += 1;
     }
     println!(
-        "{crashes} crashes of {played} runs from seed {first} in {:.1} s, {found} early results found again, {failed} failed",
+        "{crashes} crashes of {played} runs from seed {first} in {:.1} s, {found} early results found again, {many} runs with many results an item and {folds} folds went on, {failed} failed",
         begun.elapsed().as_secs_f64()
     );
     match failed {

@@ -1,17 +1,21 @@
 //! Runs with a journal that are crashed at each of their writes, on disks that tear and lose what was not synced.
 //!
 //! The journal and the delivery are those of real runs. The sink is a file on a faulty disk, the results come in an order that the seed
-//! draws. After each crash the run goes on from what the disks still have, until it ends: then the sink must hold each result once.
+//! draws: one for each item, any number of them, or one of all items together, which are folded. After each crash the run goes on from what the disks still have, until it ends: then the sink must hold each result once.
 
 mod faulty_disk;
+mod fold;
 mod sink;
 
 use std::time::Duration;
 
 use exoskel_determinism::SplitMix64;
-use exoskel_journal::{Delivery, EarlyResult, ItemOutcome, Journal, JournalError, RunTexts};
+use exoskel_journal::{
+    Delivery, EarlyResult, GROUP_TIME, ItemOutcome, Journal, JournalError, RunState, RunTexts,
+};
 
 use self::faulty_disk::{Disk, Power};
+use self::fold::FoldSink;
 use self::sink::FileSink;
 
 /// What is broken on purpose, to show that the checks see it.
@@ -23,6 +27,26 @@ pub enum BrokenDelivery {
     WatermarkTooEarly,
     /// Who goes on doesn't cut the sink back.
     NotCutBack,
+    /// An item with several results counts as whole before its last one.
+    ItemTooEarly,
+    /// A fold says without its last value what it has folded.
+    FoldTooLate,
+}
+
+/// What becomes of the items of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResultForm {
+    /// One result each, some before their turn.
+    One,
+    /// Any number, in order.
+    Many,
+    /// One result of all.
+    Folded,
+}
+
+impl ResultForm {
+    /// Each of them.
+    pub const ALL: [Self; 3] = [Self::One, Self::Many, Self::Folded];
 }
 
 /// What many crashes came to.
@@ -34,6 +58,10 @@ pub struct CrashReport {
     pub begun_anew: u64,
     /// Early results that a later run found in the journal.
     pub early_found: u64,
+    /// Of these, the ones after which a run went on amid its items, each with any number of results.
+    pub many_continued: u64,
+    /// Of these, the ones after which a fold went on.
+    pub folds_continued: u64,
     /// Writes of the runs that nothing disturbed.
     pub steps: u64,
 }
@@ -42,6 +70,7 @@ pub struct CrashReport {
 #[derive(Debug, Clone)]
 struct CrashedRun {
     seed: u64,
+    form: ResultForm,
     items: u64,
     /// How far results come before their turn.
     spread: u64,
@@ -58,10 +87,15 @@ enum End {
 ///
 /// # Errors
 /// What was lost, doubled or altered, and where the crash was.
-pub fn crash_everywhere(seed: u64, broken: Option<BrokenDelivery>) -> Result<CrashReport, String> {
+pub fn crash_everywhere(
+    seed: u64,
+    form: ResultForm,
+    broken: Option<BrokenDelivery>,
+) -> Result<CrashReport, String> {
     let mut random = SplitMix64::new(seed);
     let run = CrashedRun {
         seed,
+        form,
         items: 1 + random.below(40),
         spread: random.below(12),
         broken,
@@ -70,11 +104,11 @@ pub fn crash_everywhere(seed: u64, broken: Option<BrokenDelivery>) -> Result<Cra
     let undisturbed = Power::on(u64::MAX);
     let (journal, sink) = (Disk::new(&undisturbed), Disk::new(&undisturbed));
     run.live(&journal, &sink, &mut report)
-        .map_err(|what| format!("seed {seed}, undisturbed: {what}"))?;
+        .map_err(|what| format!("seed {seed}, {form:?}, undisturbed: {what}"))?;
     report.steps = undisturbed.steps();
     for step in 0..report.steps {
         run.crash_at(step, &mut report)
-            .map_err(|what| format!("seed {seed}, crash at step {step}: {what}"))?;
+            .map_err(|what| format!("seed {seed}, {form:?}, crash at step {step}: {what}"))?;
     }
     Ok(report)
 }
@@ -109,7 +143,7 @@ impl CrashedRun {
     ) -> Result<End, String> {
         match self.try_live(journal_disk, sink_disk, report) {
             Ok(()) => {
-                self.check(&sink_disk.contents(), self.items)?;
+                self.check(&sink_disk.contents(), self.items, true)?;
                 Ok(End::Finished)
             }
             Err(JournalError::Disk(_)) if journal_disk.power().is_off() => Ok(End::Crashed),
@@ -138,9 +172,13 @@ impl CrashedRun {
         let (journal, state) = Journal::open(journal_disk.clone(), &texts, begin)?;
         report.begun_anew += u64::from(is_new && journal_disk.has_crashed());
         let mut sink = FileSink::new(sink_disk.clone(), self.broken);
-        sink.cut_back(&state.position)?;
+        let (place, _) = state.position.split_at_checked(8).unwrap_or_default();
+        sink.cut_back(place)?;
+        if self.form == ResultForm::Folded {
+            return self.fold(journal, state, sink, report);
+        }
         if !matches!(self.broken, Some(BrokenDelivery::NotCutBack)) {
-            self.check(&sink_disk.contents(), state.watermark)
+            self.check(&sink_disk.contents(), state.watermark, state.is_finished)
                 .map_err(|what| JournalError::Disk(std::io::Error::other(what)))?;
         }
         if state.is_finished {
@@ -149,7 +187,13 @@ impl CrashedRun {
         let mut delivery = Delivery::new(journal, state, true)?;
         report.early_found += delivery.early();
         delivery.follow_up(&mut sink)?;
-        self.deliver(&mut delivery, &mut sink)
+        match self.form {
+            ResultForm::Many => {
+                report.many_continued += u64::from(delivery.next() > 0);
+                self.deliver_many(&mut delivery, &mut sink)
+            }
+            _ => self.deliver(&mut delivery, &mut sink),
+        }
     }
 
     /// Hands over the outcomes of all items that have none, in an order of their own.
@@ -164,7 +208,7 @@ impl CrashedRun {
         let mut now = Duration::ZERO;
         for index in indexes {
             now += Duration::from_millis(random.below(30));
-            let turn = match self.result(index) {
+            let turn = match self.result(index << 8) {
                 None => ItemOutcome::Skipped,
                 Some(result) if index == delivery.next() => ItemOutcome::Now(result),
                 Some(record) => ItemOutcome::Early(EarlyResult {
@@ -178,6 +222,84 @@ impl CrashedRun {
             }
         }
         delivery.finish(sink)
+    }
+
+    /// Hands over all outcomes of each item, in order.
+    fn deliver_many(
+        &self,
+        delivery: &mut Delivery,
+        sink: &mut FileSink,
+    ) -> Result<(), JournalError> {
+        let mut random = SplitMix64::new(self.seed ^ delivery.next() << 8);
+        let mut now = Duration::ZERO;
+        for item in delivery.next()..self.items {
+            let results = self.results(item);
+            for (place, result) in results.iter().enumerate() {
+                if self.broken == Some(BrokenDelivery::ItemTooEarly) && place + 1 == results.len() {
+                    now += GROUP_TIME;
+                    if delivery.end_items(item + 1, now)? {
+                        delivery.commit(sink)?;
+                    }
+                }
+                delivery.append(sink, result.clone())?;
+                now += Duration::from_millis(random.below(10));
+            }
+            // Items without results may be told of together with the next one.
+            let is_told = !results.is_empty() || item + 1 == self.items || random.below(2) == 0;
+            if self.broken == Some(BrokenDelivery::ItemTooEarly) && !results.is_empty() {
+                continue;
+            }
+            if is_told && delivery.end_items(item + 1, now)? {
+                delivery.commit(sink)?;
+            }
+        }
+        delivery.finish(sink)
+    }
+
+    /// Folds all items, and writes what they have folded to.
+    fn fold(
+        &self,
+        journal: Journal,
+        state: RunState,
+        sink: FileSink,
+        report: &mut CrashReport,
+    ) -> Result<(), JournalError> {
+        if state.is_finished {
+            return Ok(());
+        }
+        report.folds_continued += u64::from(state.watermark > 0);
+        let mut sink = FoldSink::new(sink, &state.position, self.broken)?;
+        let mut delivery = Delivery::new(journal, state, true)?;
+        let mut random = SplitMix64::new(self.seed ^ delivery.next() << 8);
+        let mut now = Duration::ZERO;
+        while delivery.next() < self.items {
+            // A slice of the items.
+            let end = self.items.min(delivery.next() + 1 + random.below(6));
+            let slice = delivery.next()..end;
+            let results = slice.flat_map(|item| self.results(item)).flatten();
+            let folded = results.fold(None, |into, result| Some(fold::folded(into, &result)));
+            if let Some(folded) = folded {
+                delivery.append(&mut sink, Some(folded.to_le_bytes().to_vec()))?;
+            }
+            now += Duration::from_millis(random.below(60));
+            if delivery.end_items(end, now)? {
+                delivery.commit(&mut sink)?;
+            }
+        }
+        sink.end()?;
+        delivery.finish(&mut sink)
+    }
+
+    /// What becomes of an item.
+    fn results(&self, item: u64) -> Vec<Option<Vec<u8>>> {
+        let mut random = SplitMix64::new(self.seed.wrapping_mul(17) ^ item);
+        let count = match self.form {
+            ResultForm::One => 1,
+            ResultForm::Many | ResultForm::Folded => random.below(6),
+        };
+        (0..count)
+            .map(|place| self.result(item << 8 | place))
+            .collect()
     }
 
     /// What the function makes of an item: always the same.
@@ -195,18 +317,28 @@ impl CrashedRun {
     }
 
     /// The sink holds the results of the first items, each once and unaltered.
-    fn check(&self, contents: &[u8], items: u64) -> Result<(), String> {
+    fn check(&self, contents: &[u8], items: u64, is_finished: bool) -> Result<(), String> {
         let mut rest = contents;
-        for index in 0..items {
-            let Some(expected) = self.result(index) else {
-                continue;
+        let mut expected: Vec<(u64, Vec<u8>)> = Vec::new();
+        for item in 0..items {
+            let results = self.results(item).into_iter().flatten();
+            expected.extend(results.map(|result| (item, result)));
+        }
+        if self.form == ResultForm::Folded {
+            let values = expected.iter().map(|(_, value)| value);
+            let folded = values.fold(None, |into, value| Some(fold::folded(into, value)));
+            let folded = folded.unwrap_or_default().to_le_bytes().to_vec();
+            expected = if is_finished {
+                vec![(items, folded)]
+            } else {
+                Vec::new()
             };
-            let framed = sink::framed(&expected);
+        }
+        for (item, result) in expected {
+            let framed = sink::framed(&result);
             rest = rest.strip_prefix(&*framed).ok_or_else(|| {
                 let at = contents.len() - rest.len();
-                format!(
-                    "the result of item {index} is not in the sink at byte {at}, where it belongs"
-                )
+                format!("a result of item {item} is not in the sink at byte {at}, where it belongs")
             })?;
         }
         match rest.len() {

@@ -22,8 +22,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use exoskel_flow::{
-    Departure, FlowError, LineRole, Scheduler, SchedulerConfig, Skeleton, SlotId, SlotStatistics,
-    StreamId, Tickets,
+    Departure, FlowError, Index, LineRole, Scheduler, SchedulerConfig, Skeleton, SlotId,
+    SlotStatistics, StreamId, Tickets,
 };
 
 use self::folded::Reduction;
@@ -57,6 +57,8 @@ pub struct StreamPlan {
     pub timeout: Option<Duration>,
     /// The classes of exceptions for which an item runs again, pickled as a function is.
     pub retries_on: Option<Function>,
+    /// Whether to say where the outcomes of each item end, if items are made into others.
+    pub tells_ends: bool,
 }
 
 /// What the driver must do now.
@@ -84,6 +86,13 @@ pub enum Effect {
         stream: u64,
         /// How many.
         count: u64,
+    },
+    /// Further items have been made into all that they are made into. Comes before the outcomes behind them.
+    Ends {
+        /// The stream, by the driver's number.
+        stream: u64,
+        /// For each of them, in order: how many outcomes there are up to its last one.
+        ends: Vec<Index>,
     },
     /// A token isn't here although its item must run. Can't be: a token is kept until its result counts. SegmentEnding the
     /// stream is better than waiting for ever.
@@ -166,6 +175,7 @@ struct Stream {
     call: Call,
     rules: ItemRules,
     bounded: bool,
+    tells_ends: bool,
     lines: Vec<ItemLine>,
     /// Items that wait for what they were made into: the line and the first of that.
     away: BTreeMap<(u16, u64), (u16, u64)>,

@@ -43,6 +43,7 @@ fn run(router: &mut Router, stream: u64, function: u8) -> Vec<String> {
         tickets: Tickets::Unbounded,
         timeout: None,
         retries_on: None,
+        tells_ends: false,
     };
     router.open(stream, plan, NOW).unwrap();
     let mut builder = BatchBuilder::default();

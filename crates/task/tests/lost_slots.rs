@@ -34,6 +34,7 @@ fn plan() -> StreamPlan {
         tickets: Tickets::Bounded,
         timeout: None,
         retries_on: None,
+        tells_ends: false,
     }
 }
 
@@ -116,7 +117,7 @@ impl Site {
                     let (first, count) = (outcomes.first, outcomes.count);
                     self.router.taken(STREAM, first, count, self.now);
                 }
-                Effect::LostTrack { .. } | Effect::Total { .. } => {
+                Effect::LostTrack { .. } | Effect::Total { .. } | Effect::Ends { .. } => {
                     panic!("the token of an item that must run is gone")
                 }
             }

@@ -57,6 +57,7 @@ impl Site {
             tickets: Tickets::Unbounded,
             timeout: None,
             retries_on: None,
+            tells_ends: false,
         };
         router.open(STREAM, plan, NOW).unwrap();
         Self {
@@ -119,7 +120,9 @@ impl Site {
                         assert_eq!(self.fates.insert(index, fate), None, "item {index}");
                     }
                 }
-                Effect::LostTrack { .. } | Effect::Total { .. } => panic!("lost track"),
+                Effect::LostTrack { .. } | Effect::Total { .. } | Effect::Ends { .. } => {
+                    panic!("lost track")
+                }
             }
         }
     }

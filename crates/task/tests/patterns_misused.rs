@@ -75,6 +75,7 @@ impl Site {
             tickets: Tickets::Bounded,
             timeout: None,
             retries_on: None,
+            tells_ends: false,
         };
         site.router.open(STREAM, plan, NOW).unwrap();
         site.start(slot);
@@ -116,7 +117,7 @@ impl Site {
                 }
                 Effect::Deliver { outcomes, .. } => self.outcomes.push(outcomes),
                 Effect::Total { count, .. } => self.total = Some(count),
-                Effect::LostTrack { .. } => panic!("lost track"),
+                Effect::Ends { .. } | Effect::LostTrack { .. } => panic!("lost track"),
             }
         }
     }

@@ -36,6 +36,7 @@ impl Site {
             tickets: Tickets::Bounded,
             timeout: None,
             retries_on,
+            tells_ends: false,
         };
         router.open(STREAM, plan, NOW).unwrap();
         let origin = Origin {

@@ -345,6 +345,11 @@ impl ManagerDriver {
                     queue.set_total(count);
                 }
             }
+            ManagerAction::Ends { stream, ends } => {
+                if let Some(queue) = self.queues.get(&stream) {
+                    queue.add_ends(ends);
+                }
+            }
             ManagerAction::LostTrack { stream } => {
                 if let Some(queue) = self.queues.get(&stream) {
                     queue.end(StreamEnd::LostTrack);

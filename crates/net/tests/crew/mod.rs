@@ -409,6 +409,7 @@ fn manage(site: &Site, workers: &[Worker]) -> Vec<Notice> {
         tickets: Tickets::Unbounded,
         timeout: None,
         retries_on: None,
+        tells_ends: false,
     };
     let stream = manager.open(plan, OutcomeOrder::Admission);
     let mut batch = BatchBuilder::default();

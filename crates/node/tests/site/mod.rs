@@ -182,6 +182,7 @@ impl Site {
             tickets: Tickets::Unbounded,
             timeout: None,
             retries_on: None,
+            tells_ends: false,
         };
         self.machine.open(stream, plan, self.now).unwrap();
         let mut batch = BatchBuilder::default();

@@ -56,7 +56,7 @@ impl FileSink {
 }
 
 /// Nothing of the journal's is wrong.
-fn failed(what: &str) -> JournalError {
+pub(super) fn failed(what: &str) -> JournalError {
     JournalError::Disk(io::Error::other(what.to_owned()))
 }
 

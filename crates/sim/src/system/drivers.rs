@@ -103,6 +103,7 @@ impl Machine {
             }
             other @ (ManagerAction::Start(_)
             | ManagerAction::End(_)
+            | ManagerAction::Ends { .. }
             | ManagerAction::LostTrack { .. }) => {
                 return self.world.broken(format!("the manager wants {other:?}"));
             }

@@ -411,6 +411,7 @@ impl User {
             },
             timeout: (self.scenario.hangs_one_in > 0).then_some(self.scenario.timeout),
             retries_on: (self.scenario.retriable_one_in > 0).then(|| exceptions_of(number)),
+            tells_ends: false,
         }
     }
 

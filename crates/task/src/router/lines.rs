@@ -1,6 +1,6 @@
 //! The lines of a program: what becomes of the items of one in others, and how that comes back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -35,6 +35,8 @@ pub(super) struct ItemLine {
     pub(super) places: BTreeMap<Index, OrderedPlace>,
     /// The first item that hasn't been made into others.
     pub(super) next: Index,
+    /// Where in this line ends what the user's items were made into, of those that aren't made into others yet.
+    pub(super) ends: VecDeque<Index>,
     /// No more items will come.
     pub(super) has_ended: bool,
     /// How many rounds items have gone that have another one before them, by the last segments of loops.
@@ -82,6 +84,7 @@ impl ItemLine {
             dead: 0,
             places: BTreeMap::new(),
             next: 0,
+            ends: VecDeque::new(),
             has_ended: false,
             rounds: BTreeMap::new(),
             carried: CarriedState::all(line, functions),

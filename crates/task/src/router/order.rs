@@ -1,10 +1,12 @@
 //! Items that are made into others in their order: those enter another line as there is room.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use exoskel_flow::{Index, LineRole};
 
+use super::lines::ItemLine;
 use super::{Effect, Router};
 use crate::outcome::{Contents, Origin, Outcomes};
 use crate::payload::{Batch, RecordReader};
@@ -29,6 +31,48 @@ pub(super) struct Made {
     /// What the first of them, which is the only one then, is given back later.
     pub(super) state: Option<Collected>,
     pub(super) origin: Arc<Origin>,
+}
+
+impl ItemLine {
+    /// Where in the line below ends what the user's items were made into, now that items from `first` on are made into so many others
+    /// each, of which the first would be the `admitted`th one there.
+    fn pass_ends(
+        &mut self,
+        is_users: bool,
+        first: Index,
+        counts: &[u32],
+        admitted: Index,
+    ) -> Vec<Index> {
+        let mut passed = Vec::new();
+        let mut end_below = admitted;
+        let is_at = |ends: &VecDeque<Index>, place| ends.front().is_some_and(|end| *end <= place);
+        while is_at(&self.ends, first) {
+            self.ends.pop_front();
+            passed.push(end_below);
+        }
+        for (place, count) in (first + 1..).zip(counts) {
+            end_below += u64::from(*count);
+            if is_users {
+                passed.push(end_below);
+            }
+            while is_at(&self.ends, place) {
+                self.ends.pop_front();
+                passed.push(end_below);
+            }
+        }
+        passed
+    }
+
+    /// What the user's items are made into ends at these places of this line.
+    fn take_ends(&mut self, stream: u64, ends: Vec<Index>, effects: &mut VecDeque<Effect>) {
+        if ends.is_empty() {
+            return;
+        }
+        match self.role {
+            LineRole::User => effects.push_back(Effect::Ends { stream, ends }),
+            _ => self.ends.extend(ends),
+        }
+    }
 }
 
 impl Router {
@@ -67,6 +111,7 @@ impl Router {
         while self.enter_next(number, line, now).is_some() {
             has_moved = true;
         }
+        self.flush_ends(number, line);
         has_moved
     }
 
@@ -90,6 +135,15 @@ impl Router {
         let LineRole::Ordered { line: below_line } = state.role else {
             return None;
         };
+        if stream.tells_ends {
+            let counts = match &place {
+                OrderedPlace::Made(counts, _) => counts,
+                OrderedPlace::Ended(_) => &vec![1],
+            };
+            let admitted = self.scheduler.progress(below.id)?.admitted;
+            let ends = state.pass_ends(line == 0, first, counts, admitted);
+            below.take_ends(number, ends, &mut self.effects);
+        }
         let (count, ended) = match place {
             OrderedPlace::Made(counts, parts) => {
                 if let Some(parts) = parts {
@@ -127,6 +181,23 @@ impl Router {
         if line == 0 {
             self.admit_backlog(number, now);
         }
+        Some(())
+    }
+
+    /// What the user's items were made into may end at the next item of a line, although that one is not here: nothing is between.
+    fn flush_ends(&mut self, number: u64, line: u16) -> Option<()> {
+        let stream = self.streams.get_mut(&number)?;
+        let LineRole::Ordered { line: below } = stream.lines.get(usize::from(line))?.role else {
+            return None;
+        };
+        let both = [usize::from(line), usize::from(below)];
+        let [state, below] = stream.lines.get_disjoint_mut(both).ok()?;
+        if state.ends.front().is_none_or(|end| *end > state.next) {
+            return None;
+        }
+        let admitted = self.scheduler.progress(below.id)?.admitted;
+        let ends = state.pass_ends(false, state.next, &[], admitted);
+        below.take_ends(number, ends, &mut self.effects);
         Some(())
     }
 

@@ -49,6 +49,7 @@ impl Router {
             call: plan.call,
             rules,
             bounded: plan.tickets == Tickets::Bounded,
+            tells_ends: plan.tells_ends,
             reduction: Reduction::of(&program),
             lines,
             away: BTreeMap::new(),

@@ -44,6 +44,10 @@ struct Site {
     outcomes: BTreeMap<u64, Outcome>,
     untaken: Vec<(u64, u32)>,
     total: Option<u64>,
+    /// Where the outcomes of each item end, as far as that was told.
+    ends: Vec<u64>,
+    /// Whose the outcomes were by that when they came.
+    owners: BTreeMap<u64, usize>,
 }
 
 fn plan(skeleton: Skeleton) -> StreamPlan {
@@ -61,6 +65,7 @@ fn plan(skeleton: Skeleton) -> StreamPlan {
         tickets: Tickets::Bounded,
         timeout: None,
         retries_on: None,
+        tells_ends: true,
     }
 }
 
@@ -92,6 +97,8 @@ impl Site {
             outcomes: BTreeMap::new(),
             untaken: Vec::new(),
             total: None,
+            ends: Vec::new(),
+            owners: BTreeMap::new(),
         }
     }
 
@@ -132,6 +139,7 @@ impl Site {
                 }
                 Effect::Deliver { outcomes, .. } => self.take_in(outcomes),
                 Effect::Total { count, .. } => assert_eq!(self.total.replace(count), None),
+                Effect::Ends { ends, .. } => self.ends.extend(ends),
                 Effect::LostTrack { .. } => panic!("the token of an item that must run is gone"),
             }
         }
@@ -162,6 +170,8 @@ impl Site {
                 }
                 other => panic!("{other:?}"),
             };
+            let owner = self.ends.iter().filter(|end| **end <= index).count();
+            self.owners.insert(index, owner);
             let former = self.outcomes.insert(index, outcome);
             assert_eq!(former, None, "item {index} had an outcome");
         }
@@ -200,6 +210,21 @@ impl Site {
             }
         }
         self.pump();
+    }
+
+    /// It was told in time which item each outcome is of, and how many each item has.
+    fn check_ends(&self, skeleton: &Skeleton, items: &[Data]) {
+        let mut owners = Vec::new();
+        let mut ends = Vec::new();
+        for count in 1..=items.len() {
+            let first = items[..count].iter().cloned().map(Ok).collect();
+            let outcomes = meaning::run(skeleton, first).len();
+            owners.resize(outcomes, count - 1);
+            ends.push(outcomes as u64);
+        }
+        assert_eq!(self.ends, ends, "{skeleton:?}");
+        let told: Vec<usize> = self.owners.values().copied().collect();
+        assert_eq!(told, owners, "{skeleton:?}");
     }
 
     /// The manager hears the next thing that a slot says.
@@ -249,6 +274,7 @@ fn run(seed: u64, raises: bool, strangers: bool, end: End) {
     let items: Vec<Data> = (0..count)
         .map(|_| Data::Number(site.random.below(1000)))
         .collect();
+    let all = items.clone();
     let expected = meaning::run(&skeleton, items.iter().cloned().map(Ok).collect());
     let is_reduced = matches!(&skeleton, Skeleton::Pipeline(stages) if matches!(stages.last(), Some(Skeleton::Reduce { .. })));
     site.router
@@ -302,6 +328,9 @@ fn run(seed: u64, raises: bool, strangers: bool, end: End) {
             outcomes.len() == expected.len() && are_expected,
             "seed {seed}: {skeleton:?}: got {outcomes:?}, expected {expected:?}"
         );
+    }
+    if end == End::Complete && !keeps_number && !is_reduced {
+        site.check_ends(&skeleton, &all);
     }
     let delivered = site.outcomes.len();
     // Nothing is kept of a stream that is over.
