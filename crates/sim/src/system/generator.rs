@@ -103,7 +103,7 @@ impl Generator {
             streams,
         };
         scenario.faults = self.faults(&scenario);
-        self.patterns(&mut scenario);
+        Self::patterns(&mut scenario);
         self.manager_crashes(&mut scenario);
         self.outcasts(&mut scenario);
         self.item_rules(&mut scenario);
@@ -251,7 +251,7 @@ impl Generator {
     }
 
     /// Every other stream has a program of all patterns.
-    fn patterns(&mut self, scenario: &mut Scenario) {
+    fn patterns(scenario: &mut Scenario) {
         let message_bytes_max = scenario.limits.message_bytes_max;
         // A list has several values.
         let result_bytes_max = if message_bytes_max < 1 << 20 {
