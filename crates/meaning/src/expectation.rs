@@ -8,7 +8,7 @@ use crate::meaning::{self, Outcome};
 
 /// What an item comes to, or what becomes of the items that it was made into.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Expected {
+enum ExpectedItem {
     One(Outcome),
     /// If the item ends on its way, it has one outcome in their place.
     Many(Vec<Self>),
@@ -16,7 +16,7 @@ enum Expected {
 
 /// What the outcomes of a stream must be, in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Expectation(Vec<Expected>);
+pub struct Expectation(Vec<ExpectedItem>);
 
 impl Expectation {
     /// Of these items.
@@ -31,7 +31,7 @@ impl Expectation {
             let mut folded = Vec::new();
             before.for_each(|expected| expected.flatten(&mut folded));
             let one = meaning::run(last, folded);
-            return Self(one.into_iter().map(Expected::One).collect());
+            return Self(one.into_iter().map(ExpectedItem::One).collect());
         }
         Self(
             items
@@ -60,14 +60,14 @@ impl Expectation {
     }
 }
 
-fn expected(stages: &[Skeleton], item: Outcome) -> Expected {
+fn expected(stages: &[Skeleton], item: Outcome) -> ExpectedItem {
     let mut item = item;
     for (number, stage) in stages.iter().enumerate() {
         let results = meaning::run(stage, vec![item]);
         if matches!(stage, Skeleton::FlatMap(_)) {
             let behind = &stages[number + 1..];
             let parts = results.into_iter().map(|part| expected(behind, part));
-            return Expected::Many(parts.collect());
+            return ExpectedItem::Many(parts.collect());
         }
         // All others keep their number.
         item = results
@@ -75,10 +75,10 @@ fn expected(stages: &[Skeleton], item: Outcome) -> Expected {
             .next()
             .unwrap_or_else(|| Err(Vec::new()));
     }
-    Expected::One(item)
+    ExpectedItem::One(item)
 }
 
-impl Expected {
+impl ExpectedItem {
     fn flatten(self, out: &mut Vec<Outcome>) {
         match self {
             Self::One(outcome) => out.push(outcome),

@@ -9,7 +9,7 @@ use crate::meaning::{self, Data, Raised, Value};
 
 /// An item on its way.
 #[derive(Clone, Debug)]
-pub enum Passing {
+pub enum PassingItem {
     /// A value, for the next segment or as an outcome.
     Value(Value),
     /// A value for this segment.
@@ -22,7 +22,7 @@ pub enum Passing {
     Raised(Option<Raised>, bool),
 }
 
-impl Passing {
+impl PassingItem {
     /// Whether a stranger has touched it.
     #[must_use]
     pub fn touched(&self) -> bool {
@@ -50,12 +50,12 @@ impl Stepper<'_> {
         &mut self,
         segments: &[SegmentFunctions],
         range: RangeInclusive<u16>,
-        passing: Passing,
-    ) -> Passing {
+        passing: PassingItem,
+    ) -> PassingItem {
         let mut passing = passing;
         for number in range {
             let Some(segment) = segments.get(usize::from(number)) else {
-                return Passing::Raised(None, passing.touched());
+                return PassingItem::Raised(None, passing.touched());
             };
             for round in 1.. {
                 passing = self.pass(segment, passing);
@@ -63,8 +63,8 @@ impl Stepper<'_> {
                     break;
                 };
                 match passing {
-                    Passing::At(at, value) if at == number && from == number => {
-                        passing = Passing::Value(value);
+                    PassingItem::At(at, value) if at == number && from == number => {
+                        passing = PassingItem::Value(value);
                         if at_most == Some(round) {
                             break;
                         }
@@ -76,18 +76,18 @@ impl Stepper<'_> {
         passing
     }
 
-    fn pass(&mut self, segment: &SegmentFunctions, passing: Passing) -> Passing {
+    fn pass(&mut self, segment: &SegmentFunctions, passing: PassingItem) -> PassingItem {
         let mut functions = segment.functions.iter().map(self.function);
         let mut passing = passing;
         for step in &segment.steps {
             let own: Vec<u32> = functions.by_ref().take(step.functions()).collect();
             let touched = self.is_stranger || passing.touched();
-            if let Passing::Raised(..) = passing {
+            if let PassingItem::Raised(..) = passing {
                 return passing;
             }
             passing = match self.step(*step, &own, segment.ending, passing, touched) {
-                Ok(passed) => passed.unwrap_or(Passing::Raised(None, touched)),
-                Err(raised) => Passing::Raised(Some(raised), touched),
+                Ok(passed) => passed.unwrap_or(PassingItem::Raised(None, touched)),
+                Err(raised) => PassingItem::Raised(Some(raised), touched),
             };
         }
         passing
@@ -99,47 +99,52 @@ impl Stepper<'_> {
         step: SegmentStep,
         own: &[u32],
         ending: SegmentEnding,
-        passing: Passing,
+        passing: PassingItem,
         touched: bool,
-    ) -> Result<Option<Passing>, Raised> {
+    ) -> Result<Option<PassingItem>, Raised> {
         let value = |data: Data| Value { data, touched };
         let (input, list): (_, Vec<Data>) = match passing {
-            Passing::Parts(values, state) => {
+            PassingItem::Parts(values, state) => {
                 (state, values.into_iter().map(|value| value.data).collect())
             }
-            Passing::Value(value) | Passing::At(_, value) | Passing::Folding(value) => {
+            PassingItem::Value(value) | PassingItem::At(_, value) | PassingItem::Folding(value) => {
                 (Some(value), Vec::new())
             }
-            Passing::Raised(..) => return Ok(None),
+            PassingItem::Raised(..) => return Ok(None),
         };
         let item = input.map(|input| input.data);
         Ok(match (step, own, item) {
             (SegmentStep::Call, [function], Some(item)) => {
-                Some(Passing::Value(value(meaning::call(*function, &item)?)))
+                Some(PassingItem::Value(value(meaning::call(*function, &item)?)))
             }
             (SegmentStep::Split { .. }, _, Some(item)) => {
                 let parts = meaning::split(own.first().copied(), &item)?;
-                Some(Passing::Parts(parts.into_iter().map(value).collect(), None))
+                Some(PassingItem::Parts(
+                    parts.into_iter().map(value).collect(),
+                    None,
+                ))
             }
             (SegmentStep::Join { .. }, _, _) => {
                 let joined = meaning::join(own.first().copied(), list)?;
-                Some(Passing::Value(value(joined)))
+                Some(PassingItem::Value(value(joined)))
             }
             (SegmentStep::Until, [function], Some(item)) => {
                 let is_over = meaning::until(*function, &item);
                 Some(match (is_over, ending) {
-                    (false, SegmentEnding::Repeat { from, .. }) => Passing::At(from, value(item)),
-                    _ => Passing::Value(value(item)),
+                    (false, SegmentEnding::Repeat { from, .. }) => {
+                        PassingItem::At(from, value(item))
+                    }
+                    _ => PassingItem::Value(value(item)),
                 })
             }
-            (SegmentStep::Fold, _, Some(item)) => Some(Passing::Folding(value(item))),
+            (SegmentStep::Fold, _, Some(item)) => Some(PassingItem::Folding(value(item))),
             (SegmentStep::Combine, ..) => {
                 let folded = list.into_iter().reduce(meaning::operator);
-                folded.map(|folded| Passing::Value(value(folded)))
+                folded.map(|folded| PassingItem::Value(value(folded)))
             }
             (SegmentStep::CombineInitial, ..) => {
                 let folded = list.into_iter().fold(meaning::initial(), meaning::operator);
-                Some(Passing::Value(value(folded)))
+                Some(PassingItem::Value(value(folded)))
             }
             (SegmentStep::Divide, [.., conquer], Some(item)) => {
                 let SegmentEnding::Expand { after: Some(after) } = ending else {
@@ -149,7 +154,7 @@ impl Stepper<'_> {
                     let solution = meaning::solve(*conquer, &item);
                     let solution = solution.map_err(|raised| raised.into_iter().next());
                     return match solution {
-                        Ok(solution) => Ok(Some(Passing::At(after, value(solution)))),
+                        Ok(solution) => Ok(Some(PassingItem::At(after, value(solution)))),
                         Err(Some(raised)) => Err(raised),
                         Err(None) => Ok(None),
                     };
@@ -157,7 +162,7 @@ impl Stepper<'_> {
                 let parts = meaning::divide(&item);
                 let state = Data::Number(parts.len() as u64);
                 let parts = parts.into_iter().map(value).collect();
-                Some(Passing::Parts(parts, Some(value(state))))
+                Some(PassingItem::Parts(parts, Some(value(state))))
             }
             (SegmentStep::Resume, [.., conquer], Some(Data::Number(count))) => {
                 let SegmentEnding::Expand { after: Some(after) } = ending else {
@@ -168,7 +173,7 @@ impl Stepper<'_> {
                     return Ok(None);
                 }
                 let solution = meaning::call(*conquer, &Data::List(list))?;
-                Some(Passing::At(after, value(solution)))
+                Some(PassingItem::At(after, value(solution)))
             }
             _ => None,
         })

@@ -69,6 +69,7 @@ impl Site {
             call: Call::Item,
             tickets: Tickets::Bounded,
             timeout: None,
+            tells_ends: false,
             retries_on: Some(function(9)),
         };
         site.router.open(STREAM, plan, NOW).unwrap();
@@ -124,7 +125,7 @@ impl Site {
                     self.router.taken(STREAM, first, count, NOW);
                 }
                 Effect::Total { count, .. } => self.total = Some(count),
-                Effect::LostTrack { .. } => panic!("lost track"),
+                Effect::Ends { .. } | Effect::LostTrack { .. } => panic!("lost track"),
             }
         }
     }

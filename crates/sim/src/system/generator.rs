@@ -103,7 +103,7 @@ impl Generator {
             streams,
         };
         scenario.faults = self.faults(&scenario);
-        self.patterns(&mut scenario);
+        Self::patterns(&mut scenario);
         self.manager_crashes(&mut scenario);
         self.outcasts(&mut scenario);
         self.item_rules(&mut scenario);
@@ -117,6 +117,13 @@ impl Generator {
         // By numbers of their own, so that all else of a seed's scenario stays as it was.
         let mut own = SplitMix64::new(seed ^ 0x57A6_61E5_C091_E502);
         scenario.config.stragglers = [0, 110, 300][own.below(3) as usize];
+        if scenario
+            .streams
+            .iter()
+            .any(|stream| stream.hangs_one_in > 0)
+        {
+            scenario.config.stragglers = 0;
+        }
         scenario.config.straggler_time = Duration::from_millis([2, 20][own.below(2) as usize]);
         scenario
     }
@@ -251,7 +258,7 @@ impl Generator {
     }
 
     /// Every other stream has a program of all patterns.
-    fn patterns(&mut self, scenario: &mut Scenario) {
+    fn patterns(scenario: &mut Scenario) {
         let message_bytes_max = scenario.limits.message_bytes_max;
         // A list has several values.
         let result_bytes_max = if message_bytes_max < 1 << 20 {

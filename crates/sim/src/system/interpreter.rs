@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use exoskel_flow::Lease;
 use exoskel_meaning::meaning::{self, Raised, Value};
-use exoskel_meaning::steps::{Passing, Stepper};
+use exoskel_meaning::steps::{PassingItem, Stepper};
 use exoskel_node::SlotMachine;
 use exoskel_task::message::{Digest, SegmentFunctions, ToSlot};
 use exoskel_task::payload::{Format, RecordWriter};
@@ -42,14 +42,14 @@ pub(super) struct RunningItem {
     /// How its result is written.
     format: Format,
     /// What it is in front of this part.
-    passing: Passing,
+    passing: PassingItem,
     /// It was told to end on its way to the rest of its functions.
     is_overdue: bool,
 }
 
 /// Items of a frame that have been folded into one value and were not told of.
 #[derive(Debug)]
-struct Folding {
+struct FoldedItems {
     /// The first of them.
     key: ItemKey,
     /// The item that would follow.
@@ -86,7 +86,7 @@ pub(super) struct Interpreter {
     /// What has passed a serial function whose lease is passed on.
     passed: Vec<RunningItem>,
     rest: VecDeque<RunningItem>,
-    folding: Option<Folding>,
+    folding: Option<FoldedItems>,
     pub(super) running: Option<RunningItem>,
     /// What runs won't end by itself; whether it does when it is told to.
     hangs: Option<bool>,
@@ -204,7 +204,7 @@ impl Interpreter {
             let to = passed.from;
             let key = ItemKey { to, ..passed.key };
             let value = match &passed.passing {
-                Passing::Value(value) if !passed.is_overdue => Some(value.clone()),
+                PassingItem::Value(value) if !passed.is_overdue => Some(value.clone()),
                 _ => None,
             };
             let mut record = RecordWriter::default();
@@ -318,11 +318,11 @@ impl Interpreter {
         }
         let read = |record| streams.read(&key, item.from, record);
         let (written, passing) = match &item.list {
-            None => (item.record.format, Passing::Value(read(&item.record)?)),
+            None => (item.record.format, PassingItem::Value(read(&item.record)?)),
             Some(list) => {
                 let parts = list.parts.iter().map(read).collect::<Result<_, _>>()?;
                 let state = list.state.as_ref().map(read).transpose()?;
-                (list.format, Passing::Parts(parts, state))
+                (list.format, PassingItem::Parts(parts, state))
             }
         };
         let running = RunningItem {
@@ -458,7 +458,12 @@ impl Interpreter {
     }
 
     /// Takes an item through these segments.
-    fn apply(&self, key: ItemKey, segments: RangeInclusive<u16>, passing: Passing) -> Passing {
+    fn apply(
+        &self,
+        key: ItemKey,
+        segments: RangeInclusive<u16>,
+        passing: PassingItem,
+    ) -> PassingItem {
         let program = self.programs.get(&key.stream);
         let mut solving = SplitMix64::new(key.frame.rotate_left(32) ^ key.index);
         let mut stepper = Stepper {
@@ -474,20 +479,20 @@ impl Interpreter {
         &mut self,
         key: ItemKey,
         format: Format,
-        passing: Passing,
+        passing: PassingItem,
         (machine, now): (&mut SlotMachine, Duration),
         streams: &Streams,
     ) -> Result<Vec<Outgoing>, String> {
         let touched = passing.touched();
         let written = match passing {
-            Passing::Value(value) => {
+            PassingItem::Value(value) => {
                 machine.finish(key, now, self.write(&key, format, value, streams)?)
             }
-            Passing::At(reached, value) => {
+            PassingItem::At(reached, value) => {
                 let write = self.write(&key, format, value, streams)?;
                 machine.finish_at(key, reached, now, write)
             }
-            Passing::Parts(parts, state) => {
+            PassingItem::Parts(parts, state) => {
                 let has_state = state.is_some();
                 let values = state.into_iter().chain(parts);
                 let writes = values.map(|value| self.write(&key, format, value, streams));
@@ -496,26 +501,25 @@ impl Interpreter {
                     writes.into_iter().for_each(|write| write(writer));
                 })
             }
-            Passing::Raised(Some(raised), touched) => {
+            PassingItem::Raised(Some(raised), touched) => {
                 let token = streams.token(&key, What::Raised(raised), touched)?;
                 machine.finish(key, now, push(token, format, streams))
             }
-            Passing::Raised(None, _) => {
+            PassingItem::Raised(None, _) => {
                 return Err(format!(
                     "item {} of stream {} can't pass its segments",
                     key.index, key.stream
                 ));
             }
-            Passing::Folding(value) => {
+            PassingItem::Folding(value) => {
                 return self.fold(key, format, value, (machine, now), streams);
             }
         };
-        let written = written.or_else(|TooLarge { got, .. }| {
+        written.or_else(|TooLarge { got, .. }| {
             let token = streams.token(&key, What::TooLarge(got), touched)?;
             let written = machine.finish(key, now, push(token, format, streams));
             written.map_err(|error| error.to_string())
-        });
-        written
+        })
     }
 
     /// What writes a value into a record.
@@ -549,13 +553,13 @@ impl Interpreter {
             outgoing.extend(self.end_folding(machine, streams)?);
         }
         self.folding = Some(match self.folding.take() {
-            None => Folding {
+            None => FoldedItems {
                 key,
                 next: key.index + 1,
                 format,
                 value,
             },
-            Some(before) => Folding {
+            Some(before) => FoldedItems {
                 next: key.index + 1,
                 format: match before.format {
                     Format::Data => Format::Data,
@@ -594,7 +598,7 @@ impl Interpreter {
         machine: &mut SlotMachine,
         streams: &Streams,
     ) -> Result<Vec<Outgoing>, String> {
-        let Some(Folding {
+        let Some(FoldedItems {
             key, format, value, ..
         }) = self.folding.take()
         else {
@@ -630,10 +634,12 @@ fn push(token: Token, format: Format, streams: &Streams) -> impl FnOnce(&mut Rec
 }
 
 /// What tells an item's value apart, whatever has become of it.
-fn sum_of(passing: &Passing) -> u64 {
+fn sum_of(passing: &PassingItem) -> u64 {
     match passing {
-        Passing::Value(value) | Passing::At(_, value) | Passing::Folding(value) => value.data.sum(),
-        Passing::Raised(Some(raised), _) => raised.sum,
-        Passing::Parts(..) | Passing::Raised(None, _) => 0,
+        PassingItem::Value(value) | PassingItem::At(_, value) | PassingItem::Folding(value) => {
+            value.data.sum()
+        }
+        PassingItem::Raised(Some(raised), _) => raised.sum,
+        PassingItem::Parts(..) | PassingItem::Raised(None, _) => 0,
     }
 }

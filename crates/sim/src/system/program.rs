@@ -8,7 +8,7 @@ use exoskel_meaning::{Expectation, functions, renumbered};
 
 /// What has come as an outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum FoundOutcome {
     Value(Data),
     Raised(Raised),
     /// The item of this number could not be sent.
@@ -21,11 +21,11 @@ pub(super) enum Found {
 
 /// What outcomes must be.
 #[derive(Debug)]
-enum Expected {
+enum ExpectedOutcomes {
     /// Each item has one.
     Each(Vec<Outcome>),
     /// Items are made into others, or into one. What has come is looked at in the end.
-    Together(Expectation, BTreeMap<u64, Found>),
+    Together(Expectation, BTreeMap<u64, FoundOutcome>),
 }
 
 /// The program of a stream.
@@ -37,7 +37,7 @@ pub(super) struct StreamProgram {
     pub(super) functions: Vec<u32>,
     compiled: Program,
     items: Vec<Outcome>,
-    expected: Expected,
+    expected: ExpectedOutcomes,
     is_reduced: bool,
 }
 
@@ -51,10 +51,10 @@ impl StreamProgram {
         });
         let compiled = Program::compile(&dense).map_err(|error| error.to_string())?;
         let expected = match skeleton.keeps_number() {
-            true => Expected::Each(meaning::run(skeleton, items.clone())),
+            true => ExpectedOutcomes::Each(meaning::run(skeleton, items.clone())),
             false => {
                 let all = Expectation::of(skeleton, items.clone());
-                Expected::Together(all, BTreeMap::new())
+                ExpectedOutcomes::Together(all, BTreeMap::new())
             }
         };
         let last = match skeleton {
@@ -73,7 +73,7 @@ impl StreamProgram {
 
     /// Whether each item has one outcome.
     pub(super) fn keeps_number(&self) -> bool {
-        matches!(self.expected, Expected::Each(_))
+        matches!(self.expected, ExpectedOutcomes::Each(_))
     }
 
     /// Lines of items.
@@ -135,22 +135,24 @@ impl StreamProgram {
     ///
     /// # Errors
     /// When it can't be that of its place.
-    pub(super) fn take_in(&mut self, index: u64, found: Found) -> Result<(), String> {
+    pub(super) fn take_in(&mut self, index: u64, found: FoundOutcome) -> Result<(), String> {
         match &mut self.expected {
-            Expected::Each(outcomes) => {
+            ExpectedOutcomes::Each(outcomes) => {
                 let expected = outcomes.get(index as usize);
                 let is_own = expected.is_some_and(|expected| match &found {
-                    Found::Unsent(item) => *item == index && is_expected(&found, expected, false),
+                    FoundOutcome::Unsent(item) => {
+                        *item == index && is_expected(&found, expected, false)
+                    }
                     _ => is_expected(&found, expected, false),
                 });
-                if is_own || found == Found::Ended {
+                if is_own || found == FoundOutcome::Ended {
                     return Ok(());
                 }
                 Err(format!(
                     "the outcome of item {index} is {found:?}, expected {expected:?}"
                 ))
             }
-            Expected::Together(_, all) => {
+            ExpectedOutcomes::Together(_, all) => {
                 all.insert(index, found);
                 Ok(())
             }
@@ -162,7 +164,7 @@ impl StreamProgram {
     /// # Errors
     /// When they can't be what the program makes of its items.
     pub(super) fn check(&self, total: Option<u64>) -> Result<(), String> {
-        let Expected::Together(expectation, all) = &self.expected else {
+        let ExpectedOutcomes::Together(expectation, all) = &self.expected else {
             return Ok(());
         };
         let is_whole = total == Some(all.len() as u64);
@@ -170,7 +172,7 @@ impl StreamProgram {
         let mut accepts =
             |place: usize, expected: Option<&Outcome>| match (all.get(&(place as u64)), expected) {
                 (None, _) => !is_whole,
-                (Some(found), None) => *found == Found::Ended,
+                (Some(found), None) => *found == FoundOutcome::Ended,
                 (Some(found), Some(expected)) => is_expected(found, expected, self.is_reduced),
             };
         match expectation.allows(end as usize, is_whole, &mut accepts) {
@@ -184,13 +186,13 @@ impl StreamProgram {
 }
 
 /// Whether that is what must come; `is_reduced`: of all items together.
-fn is_expected(found: &Found, expected: &Outcome, is_reduced: bool) -> bool {
+fn is_expected(found: &FoundOutcome, expected: &Outcome, is_reduced: bool) -> bool {
     match (found, expected) {
-        (Found::Value(value), Ok(expected)) => value == expected,
+        (FoundOutcome::Value(value), Ok(expected)) => value == expected,
         // Of several, any may be the first.
-        (Found::Raised(raised), Err(expected)) => expected.contains(raised),
-        (Found::Unsent(_), Err(expected)) => is_reduced || expected.is_empty(),
-        (Found::Nothing, Err(expected)) => expected.is_empty(),
+        (FoundOutcome::Raised(raised), Err(expected)) => expected.contains(raised),
+        (FoundOutcome::Unsent(_), Err(expected)) => is_reduced || expected.is_empty(),
+        (FoundOutcome::Nothing, Err(expected)) => expected.is_empty(),
         _ => false,
     }
 }

@@ -13,7 +13,7 @@ use exoskel_task::slot_queue::ItemKey;
 
 use super::content::{OVERDUE, RETRIABLE, Sizes, Token, What, exceptions_of, function};
 use super::interpreter::FunctionPart;
-use super::program::{Found, StreamProgram};
+use super::program::{FoundOutcome, StreamProgram};
 use super::scenario::{InjectedFault, Node, Scenario, StreamScenario, TakingOrder};
 use exoskel_determinism::SplitMix64;
 
@@ -328,7 +328,7 @@ impl Streams {
                     user.ended(index, 1)?;
                 }
             }
-            Contents::NothingToReduce => user.program.take_in(first, Found::Nothing)?,
+            Contents::NothingToReduce => user.program.take_in(first, FoundOutcome::Nothing)?,
             Contents::TooManyParts { maximum } if maximum < PARTS_FEW => {
                 user.ended(first, count)?;
             }
@@ -365,7 +365,7 @@ impl Streams {
                     }
                     let found = user.found(stream, index, &record, limit, &origin)?;
                     let is_own = origin.worker.is_empty();
-                    if is_own != matches!(found, Found::Unsent(_)) {
+                    if is_own != matches!(found, FoundOutcome::Unsent(_)) {
                         return Err(format!(
                             "the outcome of item {index} of stream {stream} is of {origin:?}"
                         ));
@@ -461,7 +461,7 @@ impl User {
     /// These have ended on their way.
     fn ended(&mut self, first: u64, count: u32) -> Result<(), String> {
         let mut items = first..first + u64::from(count);
-        items.try_for_each(|index| self.program.take_in(index, Found::Ended))
+        items.try_for_each(|index| self.program.take_in(index, FoundOutcome::Ended))
     }
 
     /// It is known how many outcomes there are.
@@ -537,7 +537,7 @@ impl User {
         record: &Record,
         limit: u64,
         origin: &Origin,
-    ) -> Result<Found, String> {
+    ) -> Result<FoundOutcome, String> {
         let token = self.read(stream, index, record)?;
         if token.touched && origin.is_trusted() {
             return Err(format!(
@@ -545,11 +545,11 @@ impl User {
             ));
         }
         Ok(match token.what {
-            What::Item(data) | What::Made(data) => Found::Value(data),
-            What::Raised(raised) => Found::Raised(raised),
-            What::Unsent(item) => Found::Unsent(item),
+            What::Item(data) | What::Made(data) => FoundOutcome::Value(data),
+            What::Raised(raised) => FoundOutcome::Raised(raised),
+            What::Unsent(item) => FoundOutcome::Unsent(item),
             // What the envelope may need is off the limit.
-            What::TooLarge(bytes) if bytes + 128 * 1024 > limit => Found::Ended,
+            What::TooLarge(bytes) if bytes + 128 * 1024 > limit => FoundOutcome::Ended,
             What::TooLarge(bytes) => {
                 return Err(format!(
                     "item {index} of stream {stream} is too large with {bytes} bytes"

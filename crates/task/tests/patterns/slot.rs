@@ -7,7 +7,7 @@ use bytes::Bytes;
 use exoskel_flow::{Lease, SegmentStep};
 use exoskel_meaning::Random;
 use exoskel_meaning::meaning::{self, Data, Raised, Value};
-use exoskel_meaning::steps::{Passing, Stepper};
+use exoskel_meaning::steps::{PassingItem, Stepper};
 use exoskel_task::SlotQueue;
 use exoskel_task::message::{ReceivedMessage, SegmentFunctions, SlotEndpoint, ToSlot};
 use exoskel_task::payload::{Format, Record, RecordWriter};
@@ -26,9 +26,9 @@ pub(crate) struct Slot {
     passage: SerialPassage,
     programs: HashMap<u32, Vec<SegmentFunctions>>,
     /// What has passed a serial function.
-    passed: VecDeque<(ItemKey, u16, Format, Passing)>,
+    passed: VecDeque<(ItemKey, u16, Format, PassingItem)>,
     /// The same, of a frame that has given its lease back.
-    rest: VecDeque<(ItemKey, u16, Format, Passing)>,
+    rest: VecDeque<(ItemKey, u16, Format, PassingItem)>,
     /// The first item that was folded, the one behind the last, and what came of them.
     folding: Option<(ItemKey, u64, Format, Value)>,
     /// The states of segments that carry one, and the last item whose result waits for one.
@@ -98,11 +98,11 @@ impl Slot {
             Work::Item(item) => {
                 let (key, from, lease) = (item.key, item.from, item.lease);
                 let (format, flow) = match item.list {
-                    None => (item.record.format, Passing::Value(read(&item.record))),
+                    None => (item.record.format, PassingItem::Value(read(&item.record))),
                     Some(list) => {
                         let parts = list.parts.iter().map(read).collect();
                         let state = list.state.as_ref().map(read);
-                        (list.format, Passing::Parts(parts, state))
+                        (list.format, PassingItem::Parts(parts, state))
                     }
                 };
                 let to = if lease == Lease::None { key.to } else { from };
@@ -141,7 +141,7 @@ impl Slot {
         if let Some(count) = self.queue.asked_back(frame) {
             let mut records = VecDeque::new();
             while records.len() < count as usize
-                && let Some((key, _, format, Passing::Value(value))) = self.rest.back()
+                && let Some((key, _, format, PassingItem::Value(value))) = self.rest.back()
             {
                 let mut record = RecordWriter::default();
                 write(&mut record, self.format(*format), value);
@@ -178,8 +178,8 @@ impl Slot {
         key: ItemKey,
         from: u16,
         to: u16,
-        flow: Passing,
-    ) -> Passing {
+        flow: PassingItem,
+    ) -> PassingItem {
         let segments = self.programs.get(&key.stream);
         let mut stepper = Stepper {
             function: &|digest| u32::from(digest[0]),
@@ -189,27 +189,27 @@ impl Slot {
         stepper.apply(segments.map_or(&[], |segments| segments), from..=to, flow)
     }
 
-    fn finish(&mut self, key: ItemKey, format: Format, flow: Passing, now: Duration) {
+    fn finish(&mut self, key: ItemKey, format: Format, flow: PassingItem, now: Duration) {
         let format = self.format(format);
         let queue = &mut self.queue;
         let one = |value: Value| move |writer: &mut RecordWriter| write(writer, format, &value);
         let answers = match flow {
-            Passing::Value(value) => queue.finish(key, now, one(value)),
-            Passing::At(reached, value) => queue.finish_at(key, reached, now, one(value)),
-            Passing::Parts(parts, state) => {
+            PassingItem::Value(value) => queue.finish(key, now, one(value)),
+            PassingItem::At(reached, value) => queue.finish_at(key, reached, now, one(value)),
+            PassingItem::Parts(parts, state) => {
                 queue.finish_expanded(key, state.is_some(), now, |writer| {
                     for value in state.into_iter().chain(parts) {
                         one(value)(writer);
                     }
                 })
             }
-            Passing::Raised(raised, touched) => {
+            PassingItem::Raised(raised, touched) => {
                 let body = exception(raised, touched);
                 queue.finish(key, now, |writer| {
                     writer.push(format, true, &body, &[], []);
                 })
             }
-            Passing::Folding(value) => return self.fold(key, format, value, now),
+            PassingItem::Folding(value) => return self.fold(key, format, value, now),
         };
         self.outbox.extend(answers.unwrap());
     }
