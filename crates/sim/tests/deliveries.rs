@@ -8,7 +8,7 @@ use exoskel_sim::deliveries::{BrokenDelivery, CrashReport, ResultForm, crash_eve
 fn each_result_is_delivered_once() {
     let mut all = CrashReport::default();
     // The last two lose the length of a journal that grows, and keep the page that states it.
-    let of_forms = (1..=5).flat_map(|seed| ResultForm::ALL.map(|form| (seed, form)));
+    let of_forms = (1..=3).flat_map(|seed| ResultForm::ALL.map(|form| (seed, form)));
     for (seed, form) in of_forms.chain([(1029, ResultForm::One), (1039, ResultForm::One)]) {
         let report = crash_everywhere(seed, form, None).unwrap_or_else(|what| {
             panic!(
