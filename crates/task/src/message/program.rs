@@ -21,6 +21,8 @@ const STEPS: [SegmentStep; 11] = [
     SegmentStep::Divide,
     SegmentStep::Resume,
 ];
+/// The number of [`SegmentStep::Feedback`]. Those between have no step.
+const FEEDBACK: u8 = 14;
 
 pub(super) fn put_define(
     out: &mut BytesMut,
@@ -95,8 +97,8 @@ fn put_segment(out: &mut BytesMut, segment: &SegmentFunctions) {
     out.put_u32(u32::try_from(segment.steps.len()).unwrap_or(u32::MAX));
     for step in &segment.steps {
         let number = STEPS.iter().position(|known| known == step);
-        // All steps are in the list.
-        out.put_u8(number.unwrap_or(0) as u8);
+        // All others are in the list.
+        out.put_u8(number.map_or(FEEDBACK, |number| number as u8));
     }
     for digest in &segment.functions {
         out.put_slice(digest);
@@ -124,7 +126,10 @@ fn read_segment(head: &mut Bytes) -> Option<SegmentFunctions> {
     }
     let mut steps = Vec::with_capacity(count);
     for number in head.split_to(count) {
-        steps.push(*STEPS.get(usize::from(number))?);
+        steps.push(match number {
+            FEEDBACK => SegmentStep::Feedback,
+            _ => *STEPS.get(usize::from(number))?,
+        });
     }
     let count: usize = steps.iter().map(|step| step.functions()).sum();
     if head.remaining() / 32 < count {

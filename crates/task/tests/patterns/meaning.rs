@@ -143,6 +143,33 @@ pub(crate) fn divide(value: &Data) -> Vec<Data> {
     (0..sum % 3 + 1).map(part).collect()
 }
 
+/// What an item that is fed back comes to: whether it goes in again or is a result, for each. What goes in again is smaller.
+pub(crate) fn fed_back(function: u32, value: &Data) -> Result<Vec<(bool, Data)>, Raised> {
+    let Data::Number(mixed) = call(function, value)? else {
+        return Err(Raised);
+    };
+    let size = value.sum() % 300;
+    let entry = |part: u64| {
+        let goes_in_again = size > 3 && !(mixed + part).is_multiple_of(3);
+        let number = (size / 2).saturating_sub(part);
+        (goes_in_again, Data::Number(number))
+    };
+    Ok((0..=size % 3).map(entry).collect())
+}
+
+/// All results of an item that is fed back.
+pub(crate) fn results(function: u32, value: &Data) -> Result<Vec<Data>, Raised> {
+    let mut all = Vec::new();
+    for (goes_in_again, data) in fed_back(function, value)? {
+        if goes_in_again {
+            all.extend(results(function, &data)?);
+        } else {
+            all.push(data);
+        }
+    }
+    Ok(all)
+}
+
 /// The initial value of a reduction, in the table of functions.
 pub(crate) fn initial() -> Data {
     Data::Number(4711)
@@ -169,6 +196,15 @@ pub(crate) fn run(
                 Err(raised) => vec![Err(raised)],
             };
             items.into_iter().flat_map(parts).collect()
+        }
+        Skeleton::Feedback(FunctionId(function)) => {
+            let all = |item: Result<Data, Raised>| match item
+                .and_then(|item| results(*function, &item))
+            {
+                Ok(results) => results.into_iter().map(Ok).collect(),
+                Err(raised) => vec![Err(raised)],
+            };
+            items.into_iter().flat_map(all).collect()
         }
         Skeleton::Map {
             split: splits,

@@ -215,7 +215,8 @@ impl Slot {
         flow: Flow,
         value: &dyn Fn(Data) -> Value,
     ) -> Result<Flow, Raised> {
-        let (input, list) = match flow {
+        let is_list = matches!(flow, Flow::Parts(..));
+        let (input, list): (_, Vec<Data>) = match flow {
             Flow::Parts(values, state) => {
                 (state, values.into_iter().map(|value| value.data).collect())
             }
@@ -264,6 +265,42 @@ impl Slot {
                 let parts = meaning::divide(&item());
                 let state = Data::Number(parts.len() as u64);
                 Flow::Parts(parts.into_iter().map(value).collect(), Some(value(state)))
+            }
+            SegmentStep::Feedback => {
+                let SegmentEnding::Expand { after: Some(after) } = ending else {
+                    panic!("what is fed back ends so");
+                };
+                if is_list {
+                    // What was kept has come back: the results before, between and behind the items.
+                    let between = meaning::split(None, &item())?;
+                    assert_eq!(between.len(), list.len() + 1);
+                    let mut lists = list.into_iter();
+                    let both = between
+                        .into_iter()
+                        .flat_map(|before| [Some(before), lists.next()]);
+                    let results = both
+                        .flatten()
+                        .flat_map(|results| meaning::split(None, &results).unwrap());
+                    return Ok(Flow::At(after, value(Data::List(results.collect()))));
+                }
+                let (mut between, mut parts) = (vec![Vec::new()], Vec::new());
+                for (goes_in_again, data) in meaning::fed_back(own[0], &item())? {
+                    if goes_in_again && random.is(2) {
+                        parts.push(value(data));
+                        between.push(Vec::new());
+                        continue;
+                    }
+                    let known = between.last_mut().unwrap();
+                    match goes_in_again {
+                        true => known.extend(meaning::results(own[0], &data)?),
+                        false => known.push(data),
+                    }
+                }
+                if parts.is_empty() {
+                    return Ok(Flow::At(after, value(Data::List(between.concat()))));
+                }
+                let state = Data::List(between.into_iter().map(Data::List).collect());
+                Flow::Parts(parts, Some(value(state)))
             }
         })
     }
