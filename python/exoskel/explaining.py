@@ -7,7 +7,7 @@ from typing import Any
 from .frozen import shown
 from .patterns import DivideAndConquer, FlatMap, Iterate, Map, Reduce
 from .plans import map_of, steps_of
-from .skeletons import Seq, Skeleton, as_written
+from .skeletons import Feedback, Seq, Skeleton, as_written
 
 __all__ = ["explain"]
 
@@ -82,6 +82,8 @@ def _told(skeleton: Skeleton[Any, Any]) -> str:
             return f"{shown(function)}{made}"
         case FlatMap():
             return f"{shown(skeleton.function)}, which gives any number of results"
+        case Feedback():
+            return f"{shown(skeleton.function)}, again for each item that it feeds back"
         case Map():
             split = "itself" if skeleton.split is None else f"by {shown(skeleton.split)}"
             join = "a list" if skeleton.join is None else shown(skeleton.join)
