@@ -178,6 +178,31 @@ SCANS: dict[str, list[Callable[[Any, Any], Any]]] = {
 }
 
 
+def spread(number: int) -> Iterator[int | ex.Again[int]]:
+    yield number
+    for part in range(abs(number) % 3):
+        yield ex.Again(int(number / 2) - part * (number > 3))
+        yield part
+
+
+def cut_again(value: Any) -> list[Any]:
+    if len(value) < 2:
+        return [value]
+    return [ex.Again(value[: len(value) // 2]), ex.Again(value[len(value) // 2 :])]
+
+
+def shrunk(value: Any) -> list[Any]:
+    return [ex.Again(value[1:])] if value else []
+
+
+# What they feed back is smaller: they end.
+FEEDBACK: dict[str, list[Callable[[Any], Any]]] = {
+    "int": [spread],
+    "text": [cut_again, shrunk],
+    "list": [cut_again, shrunk],
+}
+
+
 def sum_of(results: list[Any]) -> int:
     return sum(size_of(result) * place for place, result in enumerate(results, 1)) % 1_000_003
 
@@ -261,6 +286,7 @@ def stages(draw: Any, takes: str, gives: str, depth: int, many: bool, ordered: b
     kinds += ["flat map"] if many else []
     kinds += ["stateful"] if ordered else []
     kinds += ["scan"] if ordered and takes == gives else []
+    kinds += ["feedback"] if many and takes == gives else []
     kinds += ["iterate"] if takes == gives else []
     kinds += ["divide"] if takes != "int" else []
     kinds += ["pipeline", "pipeline", "nested farm"] if depth else []
@@ -272,6 +298,8 @@ def stages(draw: Any, takes: str, gives: str, depth: int, many: bool, ordered: b
             return ex.Seq(draw(st.sampled_from(SINGLE[takes, gives])))
         case "flat map":
             return ex.FlatMap(draw(st.sampled_from(MANY[takes, gives])))
+        case "feedback":
+            return ex.Farm(draw(st.sampled_from(FEEDBACK[takes])), feedback=True)
         case "nested farm":
             return ex.Farm(draw(stages(takes, gives, inner, many)))
         case "pipeline":

@@ -19,5 +19,9 @@ def test_words_are_counted(tmp_path: Path) -> None:
     assert printed.split()[:4] == ["4", "to", "2", "be"]
 
 
+def test_a_knapsack_is_packed_better_than_greedily(tmp_path: Path) -> None:
+    assert said(str(EXAMPLES / "knapsack.py"), cwd=tmp_path) == "greedy: 453, best: 475\n"
+
+
 def test_an_interval_is_divided_where_it_has_to_be(tmp_path: Path) -> None:
     assert said(str(EXAMPLES / "integral.py"), cwd=tmp_path) == "0.512370\n"

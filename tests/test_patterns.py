@@ -143,7 +143,8 @@ def test_divide_and_conquer_divides_deeper_than_the_interpreter_can_call() -> No
 
 
 def test_what_is_never_small_enough_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("exoskel.sequential.DIVISIONS_DEEP_MAX", 100)
+    for module in ("divide", "sequential"):
+        monkeypatch.setattr(f"exoskel.{module}.DIVISIONS_DEEP_MAX", 100)
     endless = ex.DivideAndConquer(bool, plus, lambda n: [n], len)
     with pytest.raises(
         RecursionError, match=r"divided more than 100 times .*, expected bool to be"

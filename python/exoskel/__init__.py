@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         WorkerLostError,
     )
     from .executor import Executor
+    from .feedback import Again
     from .formats import File, Files, JsonLines, Lines, Records
     from .history import History, SlotChange
     from .job import Job
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Again",
     "Agents",
     "AuthenticationError",
     "Contract",
@@ -159,6 +161,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Again": "feedback",
     "Agents": "agents_launcher",
     "Contract": "contracts",
     "Cost": "contracts",

@@ -10,7 +10,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["work_on"]
+__all__ = ["endless", "work_on"]
+
+# How often the parts of an item are divided again. What is never small enough would take all memory of the machine.
+DIVISIONS_DEEP_MAX = 1_000_000
 
 # A problem that has been divided: the solutions of its parts as far as they are known, the parts that are not begun (the next one last),
 # and their places among the solutions.
@@ -45,11 +48,18 @@ def work_on(
         What is given up: the largest problems first. None if the problem is solved.
     solution : object
         The solution, or the state of what is given up.
+
+    Raises
+    ------
+    RecursionError
+        If it never ends.
     """
     if solutions is not None:
         return None, _resumed(functions[3], state, solutions)
     is_base, base, divide, conquer = functions
     levels: list[Level] = []
+    # How many parts are not begun. A single one is of no use to others.
+    waiting = 0
     end = time.monotonic() + seconds
     while True:
         if is_base(problem):
@@ -60,12 +70,15 @@ def work_on(
             parts.reverse()
             places.reverse()
             levels.append(([None] * len(parts), parts, places))
+            if len(levels) > DIVISIONS_DEEP_MAX:
+                raise endless(is_base)
             solution = None
+            waiting += len(parts)
             if parts:
-                problem = parts.pop()
-                if time.monotonic() >= end:
-                    parts.append(problem)
+                if waiting > 1 and time.monotonic() >= end:
                     return _given_up(levels)
+                problem = parts.pop()
+                waiting -= 1
                 continue
             levels.pop()
             solution = conquer([])
@@ -79,9 +92,31 @@ def work_on(
             solution = conquer(known)
         else:
             return None, solution
-        if time.monotonic() >= end:
+        if waiting > 1 and time.monotonic() >= end:
             return _given_up(levels)
         problem = levels[-1][1].pop()
+        waiting -= 1
+
+
+def endless(is_base: Callable[..., Any]) -> RecursionError:
+    """Say that a problem is divided for ever.
+
+    Parameters
+    ----------
+    is_base : callable
+        What should have been true of some part.
+
+    Returns
+    -------
+    RecursionError
+        The exception.
+    """
+    from .short_text import name_of
+
+    return RecursionError(
+        f"got an item that is divided more than {DIVISIONS_DEEP_MAX} times in a row (DIVISIONS_DEEP_MAX), "
+        f"expected {name_of(is_base)} to be true of some part before"
+    )
 
 
 def _parts_of(divided: Any, divide: Callable[..., Any]) -> list[Any]:

@@ -8,7 +8,7 @@ from .carried import Scan, Stateful
 from .frozen import shown
 from .patterns import DivideAndConquer, FlatMap, Iterate, Map, Reduce
 from .plans import map_of, steps_of
-from .skeletons import Seq, Skeleton, as_written
+from .skeletons import Feedback, Seq, Skeleton, as_written
 
 __all__ = ["explain"]
 
@@ -90,6 +90,8 @@ def _told(skeleton: Skeleton[Any, Any]) -> str:
             return f"what {shown(skeleton.operation)} makes of it and all before it{before}"
         case FlatMap():
             return f"{shown(skeleton.function)}, which gives any number of results"
+        case Feedback():
+            return f"{shown(skeleton.function)}, again for each item that it feeds back"
         case Map():
             split = "itself" if skeleton.split is None else f"by {shown(skeleton.split)}"
             join = "a list" if skeleton.join is None else shown(skeleton.join)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .carried import Scan, Stateful
 from .patterns import DivideAndConquer, Iterate, Map, Reduce
-from .skeletons import Farm, Pipeline, Seq, Skeleton, Structure, flatten
+from .skeletons import Farm, Feedback, Pipeline, Seq, Skeleton, Structure, flatten
 
 if TYPE_CHECKING:
     from .slot_stages import SliceFold
@@ -122,7 +122,9 @@ def map_of(program: Skeleton[Any, Any]) -> Map[Any, Any] | None:
 
 
 def _has_parts(skeleton: Skeleton[Any, Any]) -> bool:
-    return isinstance(skeleton, Map | DivideAndConquer) or any(map(_has_parts, skeleton.inner))
+    return isinstance(skeleton, Map | DivideAndConquer | Feedback) or any(
+        map(_has_parts, skeleton.inner)
+    )
 
 
 def _for_engine(skeleton: Skeleton[Any, Any]) -> Skeleton[Any, Any]:

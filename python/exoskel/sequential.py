@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
+from functools import partial
 from itertools import chain
 from typing import Any
 
+from .divide import DIVISIONS_DEEP_MAX, endless
 from .instances import close_instances
 from .outcome import add_item_note
 from .short_text import describe_subject, name_of, short_text
@@ -24,8 +26,6 @@ __all__ = [
 
 # How often `check=True` tries out an operation.
 CHECKS_MAX = 100
-# How often the parts of an item are divided again. What is never small enough would take all memory of the machine.
-DIVISIONS_DEEP_MAX = 1_000_000
 
 
 def run_sequential(
@@ -221,6 +221,8 @@ def results_of(
         return results_of(structure[1], functions)
     if kind == "flat_map":
         return _iterated(functions[structure[1]])
+    if kind == "feedback":
+        return partial(_fed_back, functions[structure[1]])
     if kind == "pipeline" and gives_many(structure):
         return _chained([results_of(stage, functions) for stage in structure[1]])
     call = single(structure, functions)
@@ -249,7 +251,7 @@ def gives_many(structure: Structure) -> bool:
         return gives_many(structure[1])
     if kind == "pipeline":
         return any(map(gives_many, structure[1]))
-    return bool(kind == "flat_map" or (kind == "scan" and structure[2]))
+    return kind in ("flat_map", "feedback") or bool(kind == "scan" and structure[2])
 
 
 def single(structure: Structure, functions: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
@@ -330,6 +332,12 @@ def iterated(value: Any, function: Callable[[Any], Any] | None) -> Iterator[Any]
 
 def _iterated(function: Callable[[Any], Any]) -> Callable[[Any], Iterator[Any]]:
     return lambda item: iterated(function(item), function)
+
+
+def _fed_back(function: Callable[[Any], Any], item: Any) -> Iterator[Any]:
+    from .feedback import results_of
+
+    return results_of(function, item)
 
 
 def _chained(
@@ -479,10 +487,7 @@ def _divided(
                     results.append(base(part))
                 else:
                     if len(opened) > DIVISIONS_DEEP_MAX:
-                        raise RecursionError(
-                            f"got an item that is divided more than {DIVISIONS_DEEP_MAX} times in a row (DIVISIONS_DEEP_MAX), "
-                            f"expected {name_of(is_base)} to be true of some part before"
-                        )
+                        raise endless(is_base)
                     opened.append((iter(list(iterated(divide(part), divide))), []))
                     break
             else:

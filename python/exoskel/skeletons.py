@@ -8,15 +8,17 @@ skeleton is frozen: it describes a program, and many managers can run one descri
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, overload
 
 from .frozen import Frozen, shown
 
 if TYPE_CHECKING:
+    from .feedback import Again
     from .sources import Source
 
 __all__ = [
     "Farm",
+    "Feedback",
     "Pipeline",
     "Seq",
     "Skeleton",
@@ -189,20 +191,40 @@ class Farm(Skeleton[In, Out]):
     ----------
     stage : Skeleton or callable
         The stage. A class is taken as `Seq` takes it.
+    feedback : bool
+        The stage is a function that returns an iterable, such as a list; it may be a generator function. What is marked by
+        ``Again(x)`` in it is an item that the function runs on again, and everything else is a result. This goes on until no such
+        item is left. Results come in the order in which a recursion gives them: those of ``Again(x)`` stand in its place.
 
     Raises
     ------
     TypeError
-        If the stage is neither a skeleton nor a function, or reduces.
+        If the stage is neither a skeleton nor a function, or reduces; with feedback, if it is no function of one argument.
     """
 
     __slots__ = ()
 
     @overload
-    def __init__(self: Farm[_A, _B], stage: type[Step[_A, _B]]) -> None: ...
+    def __init__(
+        self: Farm[_A, _B],
+        stage: Callable[[_A], Iterable[_B | Again[_A]]],
+        feedback: Literal[True],
+    ) -> None: ...
     @overload
-    def __init__(self: Farm[_A, _B], stage: Stage[_A, _B]) -> None: ...
-    def __init__(self, stage: Any) -> None:
+    def __init__(
+        self: Farm[_A, _B], stage: type[Step[_A, _B]], feedback: Literal[False] = False
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Farm[_A, _B], stage: Stage[_A, _B], feedback: Literal[False] = False
+    ) -> None: ...
+    def __init__(self, stage: Any, feedback: bool = False) -> None:
+        if feedback:
+            if isinstance(stage, Skeleton):
+                raise TypeError(
+                    f"got {shown(stage)} in Farm with feedback, expected a function that returns its results, and its further items as Again(item)"
+                )
+            stage = Feedback(stage)
         # A bare function here is what the farm runs, and no farm of its own.
         stage = _skeleton_or_none(stage, "Farm") or Seq(stage)
         refuse_reduction(stage, "Farm")
@@ -210,6 +232,8 @@ class Farm(Skeleton[In, Out]):
         super().__init__(stage)
 
     def __repr__(self) -> str:
+        if isinstance(self.stage, Feedback):
+            return f"Farm({shown(self.stage.function)}, feedback=True)"
         return f"Farm({as_written(self.stage)})"
 
     @property
@@ -231,6 +255,42 @@ class Farm(Skeleton[In, Out]):
     def structure(self, index: Callable[[object], int]) -> Structure:
         """Return ``("farm", structure)``."""
         return ("farm", self.stage.structure(index))
+
+
+class Feedback(Skeleton[In, Out]):
+    """What a `Farm` with feedback runs: a function that gives any number of results and of further items.
+
+    Parameters
+    ----------
+    function : callable
+        It takes one item and returns an iterable, in which `Again` marks items.
+
+    Raises
+    ------
+    TypeError
+        If it can't be called with one argument.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, function: Callable[[In], Iterable[Out | Again[In]]]) -> None:
+        check_function(function, "Farm with feedback", 1, gives_iterable=True)
+        super().__init__(function)
+
+    @property
+    def function(self) -> Function:
+        """The function."""
+        function: Function = self._held[0]
+        return function
+
+    @property
+    def gives_many(self) -> bool:
+        """Yes."""
+        return True
+
+    def structure(self, index: Callable[[object], int]) -> Structure:
+        """Return ``("feedback", function)``."""
+        return ("feedback", index(self.function))
 
 
 class Pipeline(Skeleton[In, Out]):

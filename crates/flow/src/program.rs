@@ -25,6 +25,9 @@ pub enum Skeleton {
     Pipeline(Vec<Self>),
     /// A function that makes any number of items of one. They follow each other in the order of those that they were made of.
     FlatMap(FunctionId),
+    /// A function that makes any number of results and of further items of one. It runs on those again, until none is left. The results follow each
+    /// other as if each of those items stood where its results are.
+    Feedback(FunctionId),
     /// What is inside runs on each part of an item at the same time; then the results of the parts become one again.
     Map {
         /// Makes the parts of an item; without one, the item is its parts.
@@ -183,6 +186,8 @@ pub enum SegmentStep {
     Scan,
     /// The same behind another value, which is there before the first item. A result is the one part that its item is made into.
     ScanInitial,
+    /// Makes the list of an item's results, or gives some of the items that are left of it; goes on when there are the lists of those.
+    Feedback,
 }
 
 impl SegmentStep {
@@ -190,7 +195,7 @@ impl SegmentStep {
     pub fn functions(self) -> usize {
         match self {
             Self::Split { calls } | Self::Join { calls } => usize::from(calls),
-            Self::Call | Self::Until | Self::Fold | Self::Combine => 1,
+            Self::Call | Self::Until | Self::Fold | Self::Combine | Self::Feedback => 1,
             Self::Carry | Self::Scan | Self::ScanInitial => 1,
             Self::CombineInitial => 2,
             Self::Divide | Self::Resume => 4,
@@ -245,7 +250,7 @@ pub enum ProgramError {
     ReduceNotLast,
     /// The items that one part becomes would have no place.
     #[error(
-        "got a FlatMap inside a Map or an Iterate, expected it in the program's own pipeline; a Map in its place can join a list"
+        "got a FlatMap or a Farm with feedback inside a Map or an Iterate, expected it in the program's own pipeline; a Map in its place can join a list"
     )]
     FlatMapInside,
     /// Items that come to it side by side have no order.
@@ -262,7 +267,7 @@ impl Skeleton {
     /// Whether each item has one outcome: otherwise items are made into any number of others, or all of them into one.
     pub fn keeps_number(&self) -> bool {
         match self {
-            Self::FlatMap(_) | Self::Reduce { .. } => false,
+            Self::FlatMap(_) | Self::Feedback(_) | Self::Reduce { .. } => false,
             Self::Scan { initial, .. } => initial.is_none(),
             Self::Farm(inner) => inner.keeps_number(),
             Self::Pipeline(stages) => stages.iter().all(Self::keeps_number),

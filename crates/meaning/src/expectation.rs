@@ -64,7 +64,7 @@ fn expected(stages: &[Skeleton], item: Outcome) -> ExpectedItem {
     let mut item = item;
     for (number, stage) in stages.iter().enumerate() {
         let results = meaning::run(stage, vec![item]);
-        if matches!(stage, Skeleton::FlatMap(_)) {
+        if matches!(stage, Skeleton::FlatMap(_) | Skeleton::Feedback(_)) {
             let behind = &stages[number + 1..];
             let parts = results.into_iter().map(|part| expected(behind, part));
             return ExpectedItem::Many(parts.collect());

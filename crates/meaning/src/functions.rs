@@ -24,6 +24,7 @@ pub fn renumbered(
     match skeleton {
         Skeleton::Seq(function) => Skeleton::Seq(number(*function)),
         Skeleton::FlatMap(function) => Skeleton::FlatMap(number(*function)),
+        Skeleton::Feedback(function) => Skeleton::Feedback(number(*function)),
         Skeleton::Farm(inner) => Skeleton::Farm(Box::new(renumbered(inner, number))),
         Skeleton::Pipeline(stages) => {
             let stages = stages.iter().map(|stage| renumbered(stage, number));

@@ -47,8 +47,9 @@ pub fn program(random: &mut Random, raises: bool, carries: bool) -> Skeleton {
     };
     let mut stages: Vec<Skeleton> = Vec::new();
     for _ in 0..1 + maker.random.below(3) {
-        stages.push(match maker.random.below(3) {
+        stages.push(match maker.random.below(5) {
             0 => Skeleton::FlatMap(maker.function()),
+            1 => Skeleton::Feedback(maker.function()),
             _ => maker.stage(3, carries),
         });
     }

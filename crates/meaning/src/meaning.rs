@@ -162,6 +162,42 @@ pub fn divide(value: &Data) -> Vec<Data> {
     (0..sum % 3 + 1).map(part).collect()
 }
 
+/// What an item that is fed back comes to: whether it goes in again or is a result, for each. What goes in again is smaller.
+///
+/// # Errors
+/// When the function raises.
+pub fn fed_back(function: u32, value: &Data) -> Result<Vec<(bool, Data)>, Raised> {
+    let mixed = call(function, value)?.sum();
+    let size = value.sum() % 300;
+    let entry = |part: u64| {
+        let goes_in_again = size > 3 && !(mixed + part).is_multiple_of(3);
+        let number = (size / 2).saturating_sub(part);
+        (goes_in_again, Data::Number(number))
+    };
+    Ok((0..=size % 3).map(entry).collect())
+}
+
+/// All results of an item that is fed back.
+///
+/// # Errors
+/// When the function raises, for it or for what it feeds back.
+pub fn results(function: u32, value: &Data) -> Result<Vec<Data>, Vec<Raised>> {
+    let (mut all, mut exceptions) = (Vec::new(), Vec::new());
+    for (goes_in_again, data) in fed_back(function, value).map_err(|raised| vec![raised])? {
+        match goes_in_again {
+            true => match results(function, &data) {
+                Ok(results) => all.extend(results),
+                Err(raised) => exceptions.extend(raised),
+            },
+            false => all.push(data),
+        }
+    }
+    match exceptions.is_empty() {
+        true => Ok(all),
+        false => Err(exceptions),
+    }
+}
+
 /// The initial value of a reduction, of a state and of a scan.
 #[must_use]
 pub fn initial() -> Data {
@@ -207,6 +243,13 @@ pub fn run(skeleton: &Skeleton, items: Vec<Outcome>) -> Vec<Outcome> {
                     Err(raised) => vec![Err(raised)],
                 };
             items.into_iter().flat_map(parts).collect()
+        }
+        Skeleton::Feedback(FunctionId(function)) => {
+            let all = |item: Outcome| match item.and_then(|item| results(*function, &item)) {
+                Ok(results) => results.into_iter().map(Ok).collect(),
+                Err(raised) => vec![Err(raised)],
+            };
+            items.into_iter().flat_map(all).collect()
         }
         Skeleton::Map {
             split: splits,

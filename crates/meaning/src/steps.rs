@@ -103,6 +103,7 @@ impl Stepper<'_> {
         touched: bool,
     ) -> Result<Option<PassingItem>, Raised> {
         let value = |data: Data| Value { data, touched };
+        let is_list = matches!(passing, PassingItem::Parts(..));
         let (input, list): (_, Vec<Data>) = match passing {
             PassingItem::Parts(values, state) => {
                 (state, values.into_iter().map(|value| value.data).collect())
@@ -146,6 +147,43 @@ impl Stepper<'_> {
                 let folded = list.into_iter().fold(meaning::initial(), meaning::operator);
                 Some(PassingItem::Value(value(folded)))
             }
+            (SegmentStep::Feedback, [function], Some(item)) => {
+                let SegmentEnding::Expand { after: Some(after) } = ending else {
+                    return Ok(None);
+                };
+                let fed_back = match is_list {
+                    true => {
+                        return Ok(
+                            joined(item, list).map(|data| PassingItem::At(after, value(data)))
+                        );
+                    }
+                    false => meaning::fed_back(*function, &item)?,
+                };
+                let (mut between, mut parts) = (vec![Vec::new()], Vec::new());
+                for (goes_in_again, data) in fed_back {
+                    if goes_in_again && !(self.solves)() {
+                        parts.push(value(data));
+                        between.push(Vec::new());
+                        continue;
+                    }
+                    let Some(known) = between.last_mut() else {
+                        return Ok(None);
+                    };
+                    match goes_in_again {
+                        true => known.extend(match meaning::results(*function, &data) {
+                            Ok(results) => results,
+                            Err(raised) => return raised.into_iter().next().map_or(Ok(None), Err),
+                        }),
+                        false => known.push(data),
+                    }
+                }
+                if parts.is_empty() {
+                    let results = Data::List(between.concat());
+                    return Ok(Some(PassingItem::At(after, value(results))));
+                }
+                let state = Data::List(between.into_iter().map(Data::List).collect());
+                Some(PassingItem::Parts(parts, Some(value(state))))
+            }
             (SegmentStep::Divide, [.., conquer], Some(item)) => {
                 let SegmentEnding::Expand { after: Some(after) } = ending else {
                     return Ok(None);
@@ -178,4 +216,26 @@ impl Stepper<'_> {
             _ => None,
         })
     }
+}
+
+/// What was kept of an item that was fed back, the results before, between and behind the items that were given up, with the lists of those.
+fn joined(kept: Data, lists: Vec<Data>) -> Option<Data> {
+    let Data::List(between) = kept else {
+        return None;
+    };
+    if between.len() != lists.len() + 1 {
+        return None;
+    }
+    let mut lists = lists.into_iter();
+    let both = between
+        .into_iter()
+        .flat_map(|before| [Some(before), lists.next()]);
+    let mut results = Vec::new();
+    for list in both.flatten() {
+        match list {
+            Data::List(members) => results.extend(members),
+            Data::Number(_) => return None,
+        }
+    }
+    Some(Data::List(results))
 }

@@ -5,7 +5,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-/// Reads a structure: `("seq", f)`, `("farm", s)`, `("pipeline", (s, ...))`, `("flat_map", f)`, `("map", split, s, join)`, `("reduce", op,
+/// Reads a structure: `("seq", f)`, `("farm", s)`, `("pipeline", (s, ...))`, `("flat_map", f)`, `("feedback", f)`, `("map", split, s, join)`, `("reduce", op,
 /// has_initial, initial)`, `("stateful", f, initial)`, `("scan", op, has_initial, initial)`, `("iterate", s, until, at_most)` or `("divide", is_base,
 /// base, divide, conquer)`, where what is a function or an initial value is its number, or None where there may be none.
 pub(crate) fn read(structure: &Bound<'_, PyAny>) -> PyResult<Skeleton> {
@@ -36,6 +36,7 @@ fn read_at(structure: &Bound<'_, PyAny>, depth: usize) -> PyResult<Skeleton> {
             Skeleton::Pipeline(stages.collect::<PyResult<_>>()?)
         }
         ("flat_map", 2) => Skeleton::FlatMap(function(1)?),
+        ("feedback", 2) => Skeleton::Feedback(function(1)?),
         ("map", 4) => Skeleton::Map {
             split: optional(1)?,
             worker: inner(2)?,
@@ -72,7 +73,7 @@ fn read_at(structure: &Bound<'_, PyAny>, depth: usize) -> PyResult<Skeleton> {
         },
         (other, count) => {
             return Err(PyTypeError::new_err(format!(
-                "got skeleton {other:?} of {count} parts, expected seq, farm, pipeline, flat_map, map, reduce, stateful, scan, iterate or divide with theirs"
+                "got skeleton {other:?} of {count} parts, expected seq, farm, pipeline, flat_map, feedback, map, reduce, stateful, scan, iterate or divide with theirs"
             )));
         }
     })

@@ -16,6 +16,8 @@ use exoskel_task::router::{Effect, Function, ReceiveError, StreamPlan};
 const NOW: Duration = Duration::from_secs(1);
 const STREAM: u64 = 1;
 const MESSAGE_BYTES_MAX: u64 = 1 << 20;
+/// As many parts of all items may be inside.
+const SUBMITTED_MAX: u32 = 1 << 12;
 const TRUSTED: u32 = 0;
 const STRANGER: u32 = 1;
 
@@ -33,6 +35,10 @@ fn map() -> Skeleton {
 
 fn flat_map() -> Skeleton {
     Skeleton::FlatMap(FunctionId(0))
+}
+
+fn feedback() -> Skeleton {
+    Skeleton::Feedback(FunctionId(0))
 }
 
 fn reduce() -> Skeleton {
@@ -56,6 +62,7 @@ impl Site {
         let config = SchedulerConfig {
             grant_bytes: 64,
             grant_bytes_min: 64,
+            submitted_max: SUBMITTED_MAX,
             ..SchedulerConfig::default()
         };
         let mut site = Self {
@@ -246,9 +253,11 @@ fn parts_are_counted() {
         (1 << 1, &raised),
     ];
     for (head, records) in cases {
-        let mut site = Site::new(map(), TRUSTED, 1);
-        let (slot, execute) = site.frame();
-        site.is_refused(slot, &execute, &expanded(&execute, head, records));
+        for skeleton in [map(), feedback()] {
+            let mut site = Site::new(skeleton, TRUSTED, 1);
+            let (slot, execute) = site.frame();
+            site.is_refused(slot, &execute, &expanded(&execute, head, records));
+        }
     }
     // More bytes than were granted, in parts that are small.
     let parts = records(&[&b"ten bytes."[..]; 10], Format::Pickle, false);
@@ -262,6 +271,28 @@ fn parts_are_counted() {
         ),
         "{error:?}"
     );
+}
+
+/// Aim: a slot that feeds back for ever ends with its item at the limit of parts inside. Method: it answers each frame with
+/// two items more for each of it.
+#[test]
+fn what_is_fed_back_for_ever_ends_at_a_limit() {
+    let two = records(&[b"one", b"two"], Format::Pickle, false);
+    let mut site = Site::new(feedback(), TRUSTED, 1);
+    let mut answers = 0;
+    while site.total.is_none() {
+        let (slot, execute) = site.frame();
+        site.say(slot, &expanded(&execute, 2 << 1, &two)).unwrap();
+        answers += execute.count;
+        assert!(answers <= SUBMITTED_MAX);
+    }
+    let [outcomes] = &site.outcomes[..] else {
+        panic!("{:?}", site.outcomes);
+    };
+    let Contents::TooManyParts { maximum } = outcomes.contents else {
+        panic!("{outcomes:?}");
+    };
+    assert_eq!((maximum, site.total), (SUBMITTED_MAX, Some(1)));
 }
 
 /// Aim: what is folded are items that the slot has, each once.
@@ -290,7 +321,7 @@ fn only_items_of_the_frame_are_folded() {
 fn parts_of_strangers_are_data() {
     let pickle = records(&[b"part"], Format::Pickle, false);
     let data = records(&[b"part"], Format::Data, false);
-    for skeleton in [map(), flat_map()] {
+    for skeleton in [map(), flat_map(), feedback()] {
         let mut site = Site::new(skeleton, STRANGER, 1);
         let (slot, execute) = site.frame();
         site.say(slot, &expanded(&execute, 1 << 1, &pickle))

@@ -89,8 +89,15 @@ impl LineBuilder {
                     self.add(stage, Surroundings { is_last, ..below })
                 })
             }
-            Skeleton::FlatMap(_) if place.inside => Err(ProgramError::FlatMapInside),
-            Skeleton::FlatMap(function) => self.flat_map(*function, place.is_last),
+            Skeleton::FlatMap(_) | Skeleton::Feedback(_) if place.inside => {
+                Err(ProgramError::FlatMapInside)
+            }
+            Skeleton::FlatMap(function) => self.flat_map(Some(*function), place.is_last),
+            Skeleton::Feedback(function) => {
+                self.divide(SegmentStep::Feedback, SegmentStep::Feedback, &[*function])?;
+                // There is one list for each item here, in order.
+                self.flat_map(None, place.is_last)
+            }
             Skeleton::Map {
                 split,
                 worker,
@@ -123,7 +130,10 @@ impl LineBuilder {
                 base,
                 divide,
                 conquer,
-            } => self.divide([*is_base, *base, *divide, *conquer]),
+            } => {
+                let functions = [*is_base, *base, *divide, *conquer];
+                self.divide(SegmentStep::Divide, SegmentStep::Resume, &functions)
+            }
         }
     }
 
@@ -181,8 +191,13 @@ impl LineBuilder {
         (self.lines.len() - 1) as u16
     }
 
-    fn flat_map(&mut self, function: FunctionId, is_last: bool) -> Result<(), ProgramError> {
-        self.step(SegmentStep::Split { calls: true }, &[function], false)?;
+    fn flat_map(
+        &mut self,
+        function: Option<FunctionId>,
+        is_last: bool,
+    ) -> Result<(), ProgramError> {
+        let calls = function.is_some();
+        self.step(SegmentStep::Split { calls }, function.as_slice(), false)?;
         self.expand_in_order(is_last);
         Ok(())
     }
@@ -302,17 +317,23 @@ impl LineBuilder {
         Ok(())
     }
 
-    fn divide(&mut self, functions: [FunctionId; 4]) -> Result<(), ProgramError> {
+    /// What begins an item may make parts of it, and what resumes it gets what they come to. Both do the same with the parts.
+    fn divide(
+        &mut self,
+        begin: SegmentStep,
+        resume: SegmentStep,
+        functions: &[FunctionId],
+    ) -> Result<(), ProgramError> {
         self.begins = true;
         let first = self.next_segment();
-        self.divide_in(&functions, first, None)?;
+        self.divide_in([begin, resume], functions, first, None)?;
         let Then::Expand { line, .. } = self.lines[self.line].segments[usize::from(first)].then
         else {
             return Ok(());
         };
         // What is made of parts are parts.
         let own = std::mem::replace(&mut self.line, usize::from(line));
-        self.divide_in(&functions, 0, Some(line))?;
+        self.divide_in([begin, resume], functions, 0, Some(line))?;
         self.line = own;
         self.begins = true;
         Ok(())
@@ -321,20 +342,20 @@ impl LineBuilder {
     /// The two segments of a problem: it is begun, and it is resumed when parts of it have been solved.
     fn divide_in(
         &mut self,
+        [begin, resume]: [SegmentStep; 2],
         functions: &[FunctionId],
         first: u16,
         line: Option<u16>,
     ) -> Result<(), ProgramError> {
-        self.step(SegmentStep::Divide, functions, false)?;
+        self.step(begin, functions, false)?;
         let line = line.unwrap_or_else(|| self.new_line(LineRole::Joined));
-        let resume = first + 1;
         let then = Then::Expand {
             line,
-            join: Some(resume),
-            after: Some(resume + 1),
+            join: Some(first + 1),
+            after: Some(first + 2),
         };
         self.end_segment(then);
-        self.step(SegmentStep::Resume, functions, false)?;
+        self.step(resume, functions, false)?;
         self.take_lists();
         self.end_segment(then);
         Ok(())

@@ -194,6 +194,40 @@ fn problems_are_divided_in_their_own_line() {
     );
 }
 
+/// Aim: what is fed back runs in a line of its own, and the list of results that it comes to is expanded in the order of the items.
+#[test]
+fn what_is_fed_back_comes_to_a_list_that_is_expanded() {
+    use SegmentStep::{Call, Split};
+    let program = Skeleton::Pipeline(vec![
+        farm(seq(0)),
+        Skeleton::Feedback(FunctionId(1)),
+        farm(seq(2)),
+    ]);
+    let again = |first: u16| Then::Expand {
+        line: 1,
+        join: Some(first + 1),
+        after: Some(first + 2),
+    };
+    let results = Then::Expand {
+        line: 2,
+        join: None,
+        after: None,
+    };
+    let split = Split { calls: false };
+    assert_eq!(
+        steps(&program),
+        [
+            (0, vec![Call], false, Then::Next),
+            (0, vec![SegmentStep::Feedback], false, again(1)),
+            (0, vec![SegmentStep::Feedback], true, again(1)),
+            (0, vec![split], false, results),
+            (1, vec![SegmentStep::Feedback], false, again(0)),
+            (1, vec![SegmentStep::Feedback], true, again(0)),
+            (2, vec![Call], false, Then::Next),
+        ]
+    );
+}
+
 /// Aim: patterns where they mean nothing are errors in words.
 #[test]
 fn patterns_have_their_places() {
@@ -203,7 +237,13 @@ fn patterns_have_their_places() {
         initial: None,
     };
     let error = |skeleton: Skeleton| Program::compile(&skeleton).unwrap_err();
-    for inside in [map(flat_map()), iterate(farm(flat_map()))] {
+    let feedback = || Skeleton::Feedback(FunctionId(0));
+    for inside in [
+        map(flat_map()),
+        iterate(farm(flat_map())),
+        map(feedback()),
+        iterate(farm(feedback())),
+    ] {
         assert_eq!(error(inside), ProgramError::FlatMapInside);
     }
     let first = Skeleton::Pipeline(vec![reduce(), seq(0)]);

@@ -18,8 +18,8 @@ use crate::interrupt::Interruptible;
 use crate::item_note::Subject;
 use crate::pickle::decode;
 
-/// So long a slot works on a problem by itself, in seconds; then it gives up what it hasn't begun of it, for others.
-const DIVIDE_SECONDS: f64 = 0.02;
+/// So long a slot works on a problem, or on an item that is fed back, by itself, in seconds; then it gives up what it hasn't begun of it, for others.
+const WORK_SECONDS: f64 = 0.02;
 
 /// An item on its way through its segments.
 pub(super) enum Intermediate<'py> {
@@ -246,7 +246,14 @@ impl<'py> SlotInterpreter<'py> {
             // A state comes to it: see `carrying`.
             (SegmentStep::Carry | SegmentStep::Scan | SegmentStep::ScanInitial, _) => Ok(passage),
             (SegmentStep::Divide | SegmentStep::Resume, _) => {
-                self.divide(py, functions, ending, passage)
+                static DIVIDE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+                let work_on = DIVIDE.import(py, "exoskel.divide", "work_on")?;
+                self.work_on(work_on, functions, ending, passage)
+            }
+            (SegmentStep::Feedback, _) => {
+                static FEEDBACK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+                let work_on = FEEDBACK.import(py, "exoskel.feedback", "work_on")?;
+                self.work_on(work_on, functions, ending, passage)
             }
             (_, _) => Err(PyRuntimeError::new_err("got a step without its functions").into()),
         }
@@ -271,15 +278,14 @@ impl<'py> SlotInterpreter<'py> {
     }
 
     /// Works on a problem, or goes on with one of which parts have been solved.
-    fn divide<'a>(
+    fn work_on<'a>(
         &mut self,
-        py: Python<'a>,
+        work_on: &Bound<'a, PyAny>,
         functions: &[Digest],
         ending: SegmentEnding,
         passage: Intermediate<'a>,
     ) -> Passing<'a> {
-        static DIVIDE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let divide = DIVIDE.import(py, "exoskel.divide", "work_on")?;
+        let py = work_on.py();
         let functions: Vec<_> = functions
             .iter()
             .map(|digest| self.function(py, digest))
@@ -289,8 +295,8 @@ impl<'py> SlotInterpreter<'py> {
             Intermediate::List(solutions, state) => (None, state, Some(solutions)),
             other => (Some(other.into_value()?), None, None),
         };
-        let arguments = (functions, &problem, state, solutions, DIVIDE_SECONDS);
-        let worked = divide.call1(arguments).map_err(|error| {
+        let arguments = (functions, &problem, state, solutions, WORK_SECONDS);
+        let worked = work_on.call1(arguments).map_err(|error| {
             let subject = problem.map_or(Subject::Unknown, Subject::Item);
             Box::new(TaskFailure { error, subject })
         })?;

@@ -8,7 +8,7 @@ use exoskel_flow::SegmentStep;
 use super::{Call, ItemRules, SegmentEnding, SegmentFunctions, ToSlot, get_digest};
 
 /// What is done, by the numbers that they have in messages.
-const STEPS: [SegmentStep; 14] = [
+const STEPS: [SegmentStep; 15] = [
     SegmentStep::Call,
     SegmentStep::Split { calls: false },
     SegmentStep::Split { calls: true },
@@ -23,6 +23,7 @@ const STEPS: [SegmentStep; 14] = [
     SegmentStep::Carry,
     SegmentStep::Scan,
     SegmentStep::ScanInitial,
+    SegmentStep::Feedback,
 ];
 
 pub(super) fn put_define(
@@ -98,8 +99,8 @@ fn put_segment(out: &mut BytesMut, segment: &SegmentFunctions) {
     out.put_u32(u32::try_from(segment.steps.len()).unwrap_or(u32::MAX));
     for step in &segment.steps {
         let number = STEPS.iter().position(|known| known == step);
-        // All steps are in the list.
-        out.put_u8(number.unwrap_or(0) as u8);
+        // All are in the list.
+        out.put_u8(number.map_or(u8::MAX, |number| number as u8));
     }
     for digest in &segment.functions {
         out.put_slice(digest);

@@ -46,6 +46,10 @@ fn messages_read_back() {
             &[SegmentStep::Resume],
         ),
         segment(
+            SegmentEnding::Expand { after: Some(7) },
+            &[SegmentStep::Feedback],
+        ),
+        segment(
             repeat(None),
             &[
                 SegmentStep::Join { calls },
