@@ -4,6 +4,7 @@ mod answers;
 pub mod backoff;
 pub mod breaks;
 mod contract;
+pub mod hints;
 pub mod history;
 pub mod initializers;
 pub mod joining_slot;
@@ -36,7 +37,7 @@ pub use self::joining_slot::JoiningSlot;
 pub use self::membership::{Arrival, JoinError};
 use self::notice::{Notice, Unwanted};
 use self::patience::Patience;
-use self::recruiter::{PlaceState, Recruiter, SlotSource, SlotSources, Wish};
+use self::recruiter::{Listing, PlaceState, Recruiter, SlotSource, SlotSources, Wish};
 use self::worker_table::{WorkerKey, WorkerReport, WorkerTable};
 use crate::endpoints::Endpoints;
 use crate::session::SessionId;
@@ -434,8 +435,8 @@ impl ManagerMachine {
         }
     }
 
-    /// The host file has changed: which of the known places it still lists, and the names at new ones.
-    pub fn relist(&mut self, listed: &[bool], new: Vec<String>, now: Duration) {
+    /// Other places are listed than before: how it stands with those that are known, and the names at new ones.
+    pub fn relist(&mut self, listed: &[Listing], new: Vec<String>, now: Duration) {
         for name in self.recruiter.relist(listed, new, now) {
             // Whoever sets up the machine may have mended that. What a worker did to its sessions stays.
             self.unfit.remove(&name);

@@ -98,6 +98,8 @@ struct ManagerStart {
     hosts: Vec<(String, String)>,
     /// The file that lists them, if it is one.
     host_file: Option<PathBuf>,
+    /// Workers are dialled that are heard.
+    discovers: bool,
     /// The credential of a job's creator, in place of the one that the options name.
     credential: Option<Py<ProcessCredential>>,
     /// Starts a child.
@@ -217,6 +219,7 @@ impl Manager {
             )));
         }
         let recording = own.trace.map(RecordingFile::begin).transpose()?;
+        let rules = terms.policy.clone();
         let config = ManagerConfig {
             at_end: memory::give_back_of_thread,
             terms,
@@ -235,6 +238,7 @@ impl Manager {
                 local: children,
                 hosts,
                 host_file: start.host_file.map(HostFile::new),
+                hearing: start.discovers.then(|| hearing(&rules)).transpose()?,
                 listen,
                 patience: seconds(own.patience)?,
             },

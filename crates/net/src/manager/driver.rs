@@ -1,6 +1,6 @@
 //! The driver: gives its machine what happens, and does what it wants.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -11,7 +11,8 @@ use bytes::Bytes;
 use exoskel_flow::contract::Tier;
 use exoskel_link::handshake::{Refuse, RefuseReason};
 use exoskel_link::{CloseReason, Event, LinkId, Message};
-use exoskel_node::manager::recruiter::{Prospect, SlotSource, SlotSources};
+use exoskel_node::manager::hints::HintedPlace;
+use exoskel_node::manager::recruiter::{Listing, Prospect, SlotSource, SlotSources};
 use exoskel_node::manager::{
     Arrival, JoinError, JoiningSlot, ManagerAction, ManagerSettings, PieceWanted, Recruited,
 };
@@ -47,6 +48,10 @@ const WAITING_MAX: usize = 256;
 /// Everything that the driver's thread owns.
 pub(super) struct ManagerDriver {
     config: ManagerConfig,
+    /// Workers that the user has listed, in a file or otherwise.
+    listed: Vec<HostLine>,
+    /// Workers that are heard.
+    heard: Vec<HostLine>,
     shared: Arc<Shared>,
     machine: ManagerMachine,
     epoch: Instant,
@@ -117,10 +122,13 @@ impl ManagerDriver {
             contract: recruiting.contract.clone(),
             has_initializer: config.has_initializer,
         };
+        let listed = recruiting.hosts.clone();
         let mut machine = ManagerMachine::new(settings);
         machine.set_tiers(&tiers(&config));
         Self {
             config,
+            listed,
+            heard: Vec::new(),
             shared,
             machine,
             epoch: Instant::now(),
@@ -647,20 +655,56 @@ impl ManagerDriver {
     }
 
     /// Takes up what the host file lists now. Slots that run stay. What it says the first time is known, unless it has changed since.
-    pub(super) fn relist(&mut self, mut lines: Vec<HostLine>, is_first: bool) {
-        let known = &mut self.config.recruiting.hosts;
-        if is_first && *known == lines {
+    pub(super) fn relist(&mut self, lines: Vec<HostLine>, is_first: bool) {
+        if is_first && self.listed == lines {
             return;
         }
-        let mut is_listed = |line: &HostLine| {
-            let place = lines.iter().position(|listed| listed == line);
-            place.map(|place| lines.remove(place)).is_some()
+        let (listed, heard) = (&lines, &self.heard);
+        let listing = |line: &HostLine| {
+            if listed.contains(line) {
+                Listing::Anew
+            } else if heard.contains(line) {
+                Listing::Kept
+            } else {
+                Listing::Unlisted
+            }
         };
-        let listed: Vec<bool> = known.iter().map(&mut is_listed).collect();
-        let names = lines.iter().map(|line| line.name.clone()).collect();
-        known.extend(lines);
+        let listings = self.config.recruiting.hosts.iter().map(listing).collect();
+        self.take_list(listings, &lines);
+        self.listed = lines;
+    }
+
+    /// Takes up who is heard now. Slots that run stay. Who was heard before and still is, is not asked because of that.
+    pub(super) fn hear(&mut self, before: &BTreeSet<HintedPlace>, now: &BTreeSet<HintedPlace>) {
+        for place in now.difference(before) {
+            let HintedPlace { name, address } = place;
+            self.tell(Notice::Audit(format!("heard worker {name} at {address}")));
+        }
+        let heard: Vec<_> = now.iter().map(HostLine::hinted).collect();
+        let (listed, heard_before) = (&self.listed, &self.heard);
+        let listing = |line: &HostLine| {
+            if listed.contains(line) || heard_before.contains(line) && heard.contains(line) {
+                Listing::Kept
+            } else if heard.contains(line) {
+                Listing::Anew
+            } else {
+                Listing::Unlisted
+            }
+        };
+        let listings = self.config.recruiting.hosts.iter().map(listing).collect();
+        self.take_list(listings, &heard);
+        self.heard = heard;
+    }
+
+    /// Takes up what becomes of the known places, and those of these lines that are new.
+    fn take_list(&mut self, listings: Vec<Listing>, lines: &[HostLine]) {
+        let known = &mut self.config.recruiting.hosts;
+        let new = lines.iter().filter(|line| !known.contains(line));
+        let new: Vec<_> = new.cloned().collect();
+        let names = new.iter().map(|line| line.name.clone()).collect();
+        known.extend(new);
         let now = self.now();
-        self.machine.relist(&listed, names, now);
+        self.machine.relist(&listings, names, now);
         self.machine.set_tiers(&tiers(&self.config));
         self.pump();
     }

@@ -1,6 +1,7 @@
 //! The tasks of the driver's thread: its loop, one for each session and each attempt to get one, the listener, the renewal.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use exoskel_identity::VerifiedIdentity;
 use exoskel_link::handshake::Hello;
 use exoskel_node::manager::Arrival;
 use exoskel_node::manager::breaks::departure_of;
+use exoskel_node::manager::hints::Hints;
 use exoskel_node::manager::recruiter::SlotSource;
 
 use super::attempt::{AttemptError, is_of_worker};
@@ -17,6 +19,7 @@ use super::child_process::ProcessEnd;
 use super::driver::ManagerDriver;
 use super::recruit::{RecruitingPlace, dial_child, dial_host};
 use super::{ManagerConfig, Notice, Shared};
+use crate::discovery::{Heard, Hearing};
 use crate::establish::{EstablishError, Established, welcome_in_place};
 use crate::host_file::HostFile;
 use crate::listening::{Listener, SocketFile};
@@ -37,6 +40,9 @@ const HANDSHAKES_MAX: usize = 64;
 /// Of these, with one host: a worker's slots all dial in at once.
 const HANDSHAKES_OF_HOST_MAX: usize = 32;
 
+/// How often what was heard is looked at.
+const HEARING_TIME: Duration = Duration::from_millis(100);
+
 type Driver = Rc<RefCell<ManagerDriver>>;
 
 /// Runs the driver until it is told to shut down.
@@ -46,7 +52,9 @@ pub(super) async fn run(
     shared: Arc<Shared>,
 ) {
     let (renewal, hosts) = (config.renewal.take(), config.recruiting.host_file.take());
-    let driver = ManagerDriver::new(config, listening.is_some(), shared.clone());
+    let hearing = config.recruiting.hearing.take();
+    let may_come = listening.is_some() || hearing.is_some();
+    let driver = ManagerDriver::new(config, may_come, shared.clone());
     let driver = Rc::new(RefCell::new(driver));
     // The socket's file goes when this function ends, before its listener does.
     let (listener, _file) = listening.unzip();
@@ -55,6 +63,9 @@ pub(super) async fn run(
     }
     if let Some(hosts) = hosts {
         tokio::task::spawn_local(watch_hosts(driver.clone(), hosts));
+    }
+    if let Some(hearing) = hearing {
+        tokio::task::spawn_local(watch_network(driver.clone(), hearing));
     }
     if let Some(renewal) = renewal {
         tokio::task::spawn_local(renew(driver.clone(), renewal));
@@ -117,6 +128,30 @@ async fn watch_hosts(driver: Driver, mut hosts: HostFile) {
                 let text = format!("kept the list of workers of before: {reason}");
                 driver.borrow_mut().tell(Notice::Warning(text));
             }
+        }
+    }
+}
+
+/// Takes up who is heard, and who is heard no more.
+async fn watch_network(driver: Driver, hearing: Hearing) {
+    let mut hints = Hints::default();
+    let mut before = BTreeSet::new();
+    loop {
+        tokio::time::sleep(HEARING_TIME).await;
+        // By the policy of now.
+        let terms = driver.borrow().terms().clone();
+        let rules = terms.policy.authorization();
+        let is_allowed = |name: &str| rules.discovers(name) == Some(true);
+        for heard in hearing.news() {
+            match heard {
+                Heard::There(announcement, hint) => hints.heard(&announcement, hint, is_allowed),
+                Heard::Gone(announcement) => hints.gone(&announcement),
+            }
+        }
+        let places = hints.places(is_allowed);
+        if places != before {
+            driver.borrow_mut().hear(&before, &places);
+            before = places;
         }
     }
 }

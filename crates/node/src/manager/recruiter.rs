@@ -66,6 +66,17 @@ pub(super) enum Wish {
     Dial(usize),
 }
 
+/// What a new list says of a place that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listing {
+    /// It is in it no more.
+    Unlisted,
+    /// It is in it still.
+    Kept,
+    /// It is in it, and is asked even if that seemed hopeless: whoever writes the list may have mended more.
+    Anew,
+}
+
 /// How recruiting at one place stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlaceState {
@@ -449,18 +460,18 @@ impl Recruiter {
         }
     }
 
-    /// The host file has changed: which of the known places it still lists, and the names at new ones. Those that are listed
-    /// are asked again, even where that seemed hopeless: whoever writes the file may have mended more. Gives their names.
+    /// Other places are listed than before: how it stands with those that are known, and the names at new ones. Gives the names that are asked
+    /// anew.
     pub(super) fn relist(
         &mut self,
-        listed: &[bool],
+        listed: &[Listing],
         new: Vec<String>,
         now: Duration,
     ) -> Vec<String> {
         let mut again = new.clone();
-        for (host, is_listed) in self.hosts.iter_mut().zip(listed) {
-            host.is_listed = *is_listed;
-            if *is_listed {
+        for (host, listing) in self.hosts.iter_mut().zip(listed) {
+            host.is_listed = *listing != Listing::Unlisted;
+            if *listing == Listing::Anew {
                 host.is_hopeless = false;
                 host.is_set_aside = false;
                 again.push(host.name.clone());
