@@ -3,12 +3,15 @@
 //! Everybody on a network may announce everything, so what is heard is a hint. Whoever uses it dials the name that a policy allows, and
 //! the certificate must prove it.
 
-use std::collections::BTreeSet;
+use std::cell::LazyCell;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
-use exoskel_node::manager::hints::Hint;
-use mdns_sd::{Receiver, ResolvedService, ScopedIp, ServiceDaemon, ServiceEvent, ServiceInfo};
+use exoskel_node::manager::hints::{Hint, HintedAddress};
+use if_addrs::{IfAddr, Interface};
+use mdns_sd::{
+    Receiver, ResolvedService, ScopedIp, ServiceDaemon, ServiceEvent, ServiceInfo, TryRecvError,
+};
 
 /// The service of workers that listen.
 const SERVICE: &str = "_exoskel._tcp.local.";
@@ -18,6 +21,18 @@ const NAME: &str = "name";
 
 /// A label of DNS has 63 bytes at most; the service finds room behind it for what tells two of one name apart.
 const LABEL_BYTES_MAX: usize = 40;
+
+/// Events that are looked at in a turn of the manager's thread.
+const NEWS_OF_TURN_MAX: usize = 128;
+
+/// Events after which it begins anew. The library keeps all that it hears for as long as who says it wants.
+const NEWS_MAX: usize = 1 << 14;
+
+/// Addresses of one announcement that are looked at.
+const ADDRESSES_HEARD_MAX: usize = 64;
+
+/// How long it waits before it asks again who is there.
+const AGAIN_TIME: Duration = Duration::from_secs(1);
 
 /// How long the end of an announcement may take.
 const END_TIME: Duration = Duration::from_millis(500);
@@ -66,7 +81,9 @@ impl Drop for Announcement {
         if let Ok(taken_back) = self.daemon.unregister(&self.full_name) {
             let _ = taken_back.recv_timeout(END_TIME);
         }
-        end(&self.daemon);
+        if let Ok(ended) = self.daemon.shutdown() {
+            let _ = ended.recv_timeout(END_TIME);
+        }
     }
 }
 
@@ -83,6 +100,10 @@ pub enum Heard {
 pub struct Hearing {
     daemon: ServiceDaemon,
     events: Receiver<ServiceEvent>,
+    /// Events since it began.
+    count: usize,
+    /// When it begins anew, if the library has given up to tell what it hears.
+    begins_at: Option<Duration>,
 }
 
 impl Hearing {
@@ -93,44 +114,78 @@ impl Hearing {
     pub fn new() -> Result<Self, DiscoveryError> {
         let daemon = ServiceDaemon::new()?;
         let events = daemon.browse(SERVICE)?;
-        Ok(Self { daemon, events })
+        Ok(Self {
+            daemon,
+            events,
+            count: 0,
+            begins_at: None,
+        })
     }
 
-    /// What has been heard meanwhile, without waiting.
-    pub fn news(&self) -> impl Iterator<Item = Heard> {
-        self.events.try_iter().filter_map(heard)
-    }
-
-    /// The next thing that is heard within this time.
-    pub fn next(&self, time: Duration) -> Option<Heard> {
-        let end = std::time::Instant::now() + time;
-        loop {
-            let event = self.events.recv_deadline(end).ok()?;
-            if let Some(heard) = heard(event) {
-                return Some(heard);
+    /// What has been heard meanwhile, without waiting; so much of it as fits into a turn.
+    pub fn news(&mut self, now: Duration) -> Vec<Heard> {
+        let mut news = Vec::new();
+        let networks: LazyCell<Networks> = LazyCell::new(Networks::now);
+        for _ in 0..NEWS_OF_TURN_MAX {
+            match self.events.try_recv() {
+                Ok(event) => {
+                    self.count += 1;
+                    news.extend(heard(event, &networks));
+                }
+                Err(TryRecvError::Empty) => break,
+                // The library ends it when more has come than it keeps.
+                Err(TryRecvError::Disconnected) => {
+                    self.begins_at.get_or_insert(now + AGAIN_TIME);
+                    break;
+                }
             }
         }
+        news
+    }
+
+    /// Whether it must begin anew, since more has come than is kept.
+    #[must_use]
+    pub fn is_over(&self, now: Duration) -> bool {
+        self.count >= NEWS_MAX || self.begins_at.is_some_and(|at| now >= at)
     }
 }
 
 impl Drop for Hearing {
+    /// Ends the thread of the library, without waiting for that.
     fn drop(&mut self) {
-        end(&self.daemon);
+        let _ = self.daemon.shutdown();
     }
 }
 
-/// Ends the thread of the library.
-fn end(daemon: &ServiceDaemon) {
-    if let Ok(ended) = daemon.shutdown() {
-        let _ = ended.recv_timeout(END_TIME);
+/// The networks of this machine.
+struct Networks(Vec<Interface>);
+
+impl Networks {
+    fn now() -> Self {
+        Self(if_addrs::get_if_addrs().unwrap_or_default())
+    }
+
+    /// Whether the address is in the subnet of the interface of this number.
+    fn is_near(&self, address: IpAddr, interface: u32) -> bool {
+        let of_interface = self.0.iter().filter(|own| own.index == Some(interface));
+        let mut subnets = of_interface.map(|own| match (&own.addr, address) {
+            (IfAddr::V4(own), IpAddr::V4(other)) => {
+                (own.ip.to_bits() ^ other.to_bits()) & own.netmask.to_bits() == 0
+            }
+            (IfAddr::V6(own), IpAddr::V6(other)) => {
+                (own.ip.to_bits() ^ other.to_bits()) & own.netmask.to_bits() == 0
+            }
+            _ => false,
+        });
+        subnets.any(|is_in| is_in)
     }
 }
 
-fn heard(event: ServiceEvent) -> Option<Heard> {
+fn heard(event: ServiceEvent, networks: &LazyCell<Networks>) -> Option<Heard> {
     match event {
         ServiceEvent::ServiceResolved(service) => {
             let name = service.get_property_val_str(NAME)?.to_owned();
-            let addresses = addresses(&service).into_iter().collect();
+            let addresses = addresses(&service, networks);
             Some(Heard::There(service.fullname, Hint { name, addresses }))
         }
         ServiceEvent::ServiceRemoved(_, announcement) => Some(Heard::Gone(announcement)),
@@ -138,15 +193,34 @@ fn heard(event: ServiceEvent) -> Option<Heard> {
     }
 }
 
-fn addresses(service: &ResolvedService) -> BTreeSet<SocketAddr> {
+fn addresses(service: &ResolvedService, networks: &Networks) -> Vec<HintedAddress> {
     let port = service.get_port();
     let address = |ip: &ScopedIp| match ip {
         // An address of one link is none without the link.
-        ScopedIp::V6(ip) if ip.addr().is_unicast_link_local() => {
+        ScopedIp::V6(ip) => {
             let link = ip.scope_id().index;
-            SocketAddr::V6(SocketAddrV6::new(*ip.addr(), port, 0, link))
+            let is_of_link = ip.addr().is_unicast_link_local();
+            let address = SocketAddrV6::new(*ip.addr(), port, 0, if is_of_link { link } else { 0 });
+            let is_near = networks.is_near(IpAddr::V6(*ip.addr()), link);
+            HintedAddress {
+                address: SocketAddr::V6(address),
+                is_near,
+            }
         }
-        ip => SocketAddr::new(ip.to_ip_addr(), port),
+        ip => {
+            let links = match ip {
+                ScopedIp::V4(ip) => ip.interface_ids(),
+                _ => &[],
+            };
+            let mut links = links.iter();
+            let ip = ip.to_ip_addr();
+            HintedAddress {
+                address: SocketAddr::new(ip, port),
+                is_near: links.any(|link| networks.is_near(ip, link.index)),
+            }
+        }
     };
-    service.get_addresses().iter().map(address).collect()
+    // Who says that it has more addresses than a host has, is heard in part.
+    let addresses = service.get_addresses().iter().take(ADDRESSES_HEARD_MAX);
+    addresses.map(address).collect()
 }

@@ -448,6 +448,26 @@ impl ManagerMachine {
         self.recruit(now);
     }
 
+    /// A worker of this name may be dialled at another place, which has this number if it is known. Gives its number: a free one, or the next.
+    pub fn list(&mut self, known: Option<usize>, name: &str) -> usize {
+        let position = self.recruiter.list(known, name);
+        if self.unfit.contains_key(name) || self.breaks.set_aside(name).is_some() {
+            self.recruiter.set_aside(name);
+        }
+        position
+    }
+
+    /// No slot is asked for at this place any more. Those that run stay.
+    pub fn unlist(&mut self, position: usize) {
+        self.recruiter.unlist(position);
+    }
+
+    /// Whether the worker at this place has proven its name, and works or has not failed since.
+    #[must_use]
+    pub fn has_proven(&self, position: usize) -> bool {
+        self.recruiter.has_proven(position)
+    }
+
     /// Nobody will dial in any more: without a slot, and without another place to get one, runs end.
     pub fn expect_nobody(&mut self, now: Duration) {
         self.recruiter.expect_nobody();

@@ -1,6 +1,6 @@
 //! The driver: gives its machine what happens, and does what it wants.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -50,8 +50,8 @@ pub(super) struct ManagerDriver {
     config: ManagerConfig,
     /// Workers that the user has listed, in a file or otherwise.
     listed: Vec<HostLine>,
-    /// Workers that are heard.
-    heard: Vec<HostLine>,
+    /// Workers that are heard, and the numbers of their places.
+    heard: BTreeMap<HintedPlace, usize>,
     shared: Arc<Shared>,
     machine: ManagerMachine,
     epoch: Instant,
@@ -128,7 +128,7 @@ impl ManagerDriver {
         Self {
             config,
             listed,
-            heard: Vec::new(),
+            heard: BTreeMap::new(),
             shared,
             machine,
             epoch: Instant::now(),
@@ -659,54 +659,73 @@ impl ManagerDriver {
         if is_first && self.listed == lines {
             return;
         }
-        let (listed, heard) = (&lines, &self.heard);
-        let listing = |line: &HostLine| {
-            if listed.contains(line) {
-                Listing::Anew
-            } else if heard.contains(line) {
-                Listing::Kept
-            } else {
-                Listing::Unlisted
-            }
-        };
-        let listings = self.config.recruiting.hosts.iter().map(listing).collect();
-        self.take_list(listings, &lines);
-        self.listed = lines;
-    }
-
-    /// Takes up who is heard now. Slots that run stay. Who was heard before and still is, is not asked because of that.
-    pub(super) fn hear(&mut self, before: &BTreeSet<HintedPlace>, now: &BTreeSet<HintedPlace>) {
-        for place in now.difference(before) {
-            let HintedPlace { name, address } = place;
-            self.tell(Notice::Audit(format!("heard worker {name} at {address}")));
-        }
-        let heard: Vec<_> = now.iter().map(HostLine::hinted).collect();
-        let (listed, heard_before) = (&self.listed, &self.heard);
-        let listing = |line: &HostLine| {
-            if listed.contains(line) || heard_before.contains(line) && heard.contains(line) {
-                Listing::Kept
-            } else if heard.contains(line) {
-                Listing::Anew
-            } else {
-                Listing::Unlisted
-            }
-        };
-        let listings = self.config.recruiting.hosts.iter().map(listing).collect();
-        self.take_list(listings, &heard);
-        self.heard = heard;
-    }
-
-    /// Takes up what becomes of the known places, and those of these lines that are new.
-    fn take_list(&mut self, listings: Vec<Listing>, lines: &[HostLine]) {
+        let heard: HashSet<usize> = self.heard.values().copied().collect();
         let known = &mut self.config.recruiting.hosts;
+        let listing = |(position, line): (usize, &HostLine)| {
+            if lines.contains(line) {
+                Listing::Anew
+            } else if heard.contains(&position) {
+                Listing::Kept
+            } else {
+                Listing::Unlisted
+            }
+        };
+        let listings: Vec<_> = known.iter().enumerate().map(listing).collect();
         let new = lines.iter().filter(|line| !known.contains(line));
         let new: Vec<_> = new.cloned().collect();
         let names = new.iter().map(|line| line.name.clone()).collect();
         known.extend(new);
+        self.listed = lines;
         let now = self.now();
         self.machine.relist(&listings, names, now);
         self.machine.set_tiers(&tiers(&self.config));
         self.pump();
+    }
+
+    /// Takes up where workers that are heard may be dialled now. Slots that run stay.
+    pub(super) fn hear(&mut self, places: &BTreeSet<HintedPlace>) {
+        let gone = self.heard.extract_if(.., |place, _| !places.contains(place));
+        let gone: Vec<_> = gone.collect();
+        for (place, position) in gone {
+            let line = HostLine::hinted(&place);
+            if !self.listed.contains(&line) {
+                self.machine.unlist(position);
+            }
+            let address = line.address.to_string();
+            self.shared.change_readiness(|readiness| {
+                readiness.attempts.retain(|known| known.place != address);
+            });
+        }
+        let new = places.iter().filter(|place| !self.heard.contains_key(place));
+        let new: Vec<_> = new.cloned().collect();
+        for place in new {
+            let HintedPlace { name, address } = &place;
+            self.tell(Notice::Audit(format!("heard worker {name} at {address}")));
+            let line = HostLine::hinted(&place);
+            let hosts = &mut self.config.recruiting.hosts;
+            let known = hosts.iter().position(|known| *known == line);
+            let position = self.machine.list(known, name);
+            match hosts.get_mut(position) {
+                Some(known) => *known = line,
+                None => hosts.push(line),
+            }
+            self.heard.insert(place, position);
+        }
+        self.machine.set_tiers(&tiers(&self.config));
+        let now = self.now();
+        self.machine.recruit(now);
+        self.pump();
+    }
+
+    /// Whether a worker that was heard has proven its name here.
+    pub(super) fn has_proven(&self, place: &HintedPlace) -> bool {
+        let position = self.heard.get(place);
+        position.is_some_and(|position| self.machine.has_proven(*position))
+    }
+
+    /// Whether nobody is dialled who is not among these.
+    pub(super) fn hears(&self, places: &BTreeSet<HintedPlace>) -> bool {
+        self.heard.keys().eq(places)
     }
 
     /// Tells the user something.

@@ -1,7 +1,6 @@
 //! The tasks of the driver's thread: its loop, one for each session and each attempt to get one, the listener, the renewal.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,6 +41,9 @@ const HANDSHAKES_OF_HOST_MAX: usize = 32;
 
 /// How often what was heard is looked at.
 const HEARING_TIME: Duration = Duration::from_millis(100);
+
+/// How often places have their turn while nothing is heard.
+const LOOKING_TIME: Duration = Duration::from_secs(1);
 
 type Driver = Rc<RefCell<ManagerDriver>>;
 
@@ -133,25 +135,54 @@ async fn watch_hosts(driver: Driver, mut hosts: HostFile) {
 }
 
 /// Takes up who is heard, and who is heard no more.
-async fn watch_network(driver: Driver, hearing: Hearing) {
+async fn watch_network(driver: Driver, mut hearing: Hearing) {
     let mut hints = Hints::default();
-    let mut before = BTreeSet::new();
+    let epoch = Instant::now();
+    let mut looked_at = None;
+    let mut renewals = driver.borrow().renewals();
+    let mut policy = driver.borrow().terms().policy.clone();
     loop {
         tokio::time::sleep(HEARING_TIME).await;
-        // By the policy of now.
-        let terms = driver.borrow().terms().clone();
-        let rules = terms.policy.authorization();
-        let is_allowed = |name: &str| rules.discovers(name) == Some(true);
-        for heard in hearing.news() {
-            match heard {
-                Heard::There(announcement, hint) => hints.heard(&announcement, hint, is_allowed),
-                Heard::Gone(announcement) => hints.gone(&announcement),
+        let is_renewed = driver.borrow().renewals() != renewals;
+        if is_renewed {
+            renewals = driver.borrow().renewals();
+            policy = driver.borrow().terms().policy.clone();
+        }
+        let is_allowed = |name: &str| policy.authorization().discovers(name) == Some(true);
+        if is_renewed {
+            // What the policy of before did not allow was not kept.
+            hints.retain(is_allowed);
+        }
+        let now = epoch.elapsed();
+        // Where the system gives no socket now, it may later.
+        if (is_renewed || hearing.is_over(now))
+            && let Ok(again) = Hearing::new()
+        {
+            hearing = again;
+            hints.ask_again(now);
+        }
+        let news = hearing.news(now);
+        let is_quiet = news.is_empty();
+        {
+            let driver = driver.borrow();
+            let is_proven = |place: &_| driver.has_proven(place);
+            for heard in news {
+                match heard {
+                    Heard::There(announcement, hint) => {
+                        hints.heard(&announcement, &hint, is_allowed, is_proven);
+                    }
+                    Heard::Gone(announcement) => hints.gone(&announcement),
+                }
             }
         }
-        let places = hints.places(is_allowed);
-        if places != before {
-            driver.borrow_mut().hear(&before, &places);
-            before = places;
+        // Trials end without news, too.
+        if is_quiet && looked_at.is_some_and(|before| now < before + LOOKING_TIME) {
+            continue;
+        }
+        looked_at = Some(now);
+        let places = hints.places(now, |place| driver.borrow().has_proven(place));
+        if !driver.borrow().hears(&places) {
+            driver.borrow_mut().hear(&places);
         }
     }
 }

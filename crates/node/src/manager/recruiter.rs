@@ -482,6 +482,46 @@ impl Recruiter {
         again
     }
 
+    /// A worker may be dialled at another place: at this known one, or at one that gets the number of one that nobody uses any more, or a new one.
+    /// Gives its number.
+    pub(super) fn list(&mut self, known: Option<usize>, name: &str) -> usize {
+        if let Some(position) = known {
+            if let Some(host) = self.hosts.get_mut(position) {
+                // What was hopeless when it was asked last may have been mended since.
+                host.is_hopeless &= host.is_listed;
+                host.is_listed = true;
+            }
+            return position;
+        }
+        let new = ListeningWorker::new(name.to_owned());
+        let mut hosts = self.hosts.iter();
+        let is_free = |host: &ListeningWorker| !host.is_listed && host.in_use == 0;
+        match hosts.position(is_free) {
+            Some(free) => {
+                self.hosts[free] = new;
+                free
+            }
+            None => {
+                self.hosts.push(new);
+                self.hosts.len() - 1
+            }
+        }
+    }
+
+    /// No slot is asked for at this place any more.
+    pub(super) fn unlist(&mut self, position: usize) {
+        if let Some(host) = self.hosts.get_mut(position) {
+            host.is_listed = false;
+        }
+    }
+
+    /// Whether the worker at this place has proven its name, and works or has not failed since.
+    pub(super) fn has_proven(&self, position: usize) -> bool {
+        self.hosts.get(position).is_some_and(|host| {
+            host.in_use > host.attempts || host.capacity.is_some() && !host.is_failing()
+        })
+    }
+
     /// Nobody will dial in any more.
     pub(super) fn expect_nobody(&mut self) {
         self.listening = false;
