@@ -45,8 +45,8 @@ import exoskel as ex
 workers, credential, policy, wait = sys.argv[1:]
 options = {"workers": workers, "credential": credential, "policy": policy, "wait": float(wait)}
 try:
-    with ex.Manager(ex.ParDegree(1), **options) as manager:
-        results = list(manager.map(abs, [-1, -2]))
+    with ex.Manager(abs, ex.ParDegree(1), **options) as manager:
+        results = list(manager.map([-1, -2]))
         names = [worker.name for worker in manager.status().workers]
     print(json.dumps({"results": results, "names": names}))
 except ex.ExoskelError as error:
@@ -91,7 +91,9 @@ class Network:
         assert program.line() == "ready"
         return program
 
-    def begin(self, wait: float = 60.0, workers: str = "discover", rules: str = DISCOVER) -> Program:
+    def begin(
+        self, wait: float = 60.0, workers: str = "discover", rules: str = DISCOVER
+    ) -> Program:
         """Start a manager on the near host."""
         words = [workers, self.credential("manager", MANAGER)]
         words += [self.file("policy.toml", POLICY + rules), str(wait)]
@@ -160,7 +162,9 @@ def test_names_that_the_policy_does_not_allow_are_not_dialled(network: Network) 
 def test_liars_cost_time_and_nothing_else(network: Network) -> None:
     # Another worker of the site says that it is this one; others say that it is where nobody is, or at addresses of the manager itself.
     network.worker(OTHER, 7602)
-    network.liar(WORKER, f"{MIDDLE['near']}:7602", *(f"10.88.1.{host}:7601" for host in range(50, 56)))
+    network.liar(
+        WORKER, f"{MIDDLE['near']}:7602", *(f"10.88.1.{host}:7601" for host in range(50, 56))
+    )
     network.liar(WORKER, "127.0.0.1:7601", "224.0.0.251:7601", f"{ADDRESSES['near']}:9")
     network.liar("a b\x1b[2J.example.org", f"{MIDDLE['near']}:7602")
     said = network.run(wait=4.0)
@@ -214,6 +218,7 @@ def test_a_policy_without_names_to_discover_is_refused(tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text(POLICY)
     with pytest.raises(PolicyError, match=r"a policy that has no \[discover\], expected one"):
         ex.Manager(
+            abs,
             ex.ParDegree(1),
             workers="discover",
             credential=tmp_path / "head.pem",
@@ -224,7 +229,7 @@ def test_a_policy_without_names_to_discover_is_refused(tmp_path: Path) -> None:
 def test_a_file_named_discover_is_still_a_file(tmp_path: Path) -> None:
     (tmp_path / "discover").write_text("127.0.0.1:1 lab1\n")
     with pytest.raises(ex.ExoskelError, match="credential") as caught:
-        ex.Manager(ex.ParDegree(1), workers=tmp_path / "discover", wait=1.0)
+        ex.Manager(abs, ex.ParDegree(1), workers=tmp_path / "discover", wait=1.0)
     assert not isinstance(caught.value, NoWorkerError)
 
 

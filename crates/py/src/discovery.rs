@@ -33,7 +33,9 @@ impl AnnouncementHandle {
     fn new(name: &str, address: Option<&str>, port: u16) -> PyResult<Self> {
         let address = address.map(str::parse).transpose();
         let address = address.map_err(|_| {
-            PyValueError::new_err(format!("got the address {address:?}, expected an IP address"))
+            PyValueError::new_err(format!(
+                "got the address {address:?}, expected an IP address"
+            ))
         })?;
         let announcement = Announcement::new(name, address, port).map_err(failed)?;
         Ok(Self(Mutex::new(Some(announcement))))

@@ -221,7 +221,9 @@ impl Manager {
             )));
         }
         let recording = own.trace.map(RecordingFile::begin).transpose()?;
-        let hearing = start.discovers.then(|| hearing(py, terms.policy.authorization()));
+        let hearing = start
+            .discovers
+            .then(|| hearing(py, terms.policy.authorization()));
         let hearing = hearing.transpose()?;
         let config = ManagerConfig {
             at_end: memory::give_back_of_thread,

@@ -208,7 +208,9 @@ class Supervisor:
         if self._listener is not None:
             self._listener.close()
         running = [
-            slot.process for slot in self._all if slot is not self._signer and slot.process is not None
+            slot.process
+            for slot in self._all
+            if slot is not self._signer and slot.process is not None
         ]
         self._log.write(
             f"worker: told to end; what runs has {self._drain:g} seconds, a second signal ends it at once"
@@ -262,7 +264,14 @@ class Supervisor:
 
     def _start_announcer(self) -> int:
         """Start the process that says that the worker is there. It has a thread, so nobody forks it, and no descriptor of the worker's."""
-        words = [sys.executable, "-P", "-m", "exoskel.announcer", str(os.getpid()), *self._announced]
+        words = [
+            sys.executable,
+            "-P",
+            "-m",
+            "exoskel.announcer",
+            str(os.getpid()),
+            *self._announced,
+        ]
         return os.posix_spawn(sys.executable, words, os.environ, setpgroup=0)
 
     def _watch(self, slot: "_Slot", process: int) -> None:

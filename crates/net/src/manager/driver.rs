@@ -684,7 +684,9 @@ impl ManagerDriver {
 
     /// Takes up where workers that are heard may be dialled now. Slots that run stay.
     pub(super) fn hear(&mut self, places: &BTreeSet<HintedPlace>) {
-        let gone = self.heard.extract_if(.., |place, _| !places.contains(place));
+        let gone = self
+            .heard
+            .extract_if(.., |place, _| !places.contains(place));
         let gone: Vec<_> = gone.collect();
         for (place, position) in gone {
             let line = HostLine::hinted(&place);
@@ -696,7 +698,9 @@ impl ManagerDriver {
                 readiness.attempts.retain(|known| known.place != address);
             });
         }
-        let new = places.iter().filter(|place| !self.heard.contains_key(place));
+        let new = places
+            .iter()
+            .filter(|place| !self.heard.contains_key(place));
         let new: Vec<_> = new.cloned().collect();
         for place in new {
             let HintedPlace { name, address } = &place;
