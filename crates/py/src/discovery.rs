@@ -31,12 +31,13 @@ impl AnnouncementHandle {
     #[new]
     #[pyo3(signature = (name, address, port))]
     fn new(name: &str, address: Option<&str>, port: u16) -> PyResult<Self> {
-        let address = address.map(str::parse).transpose();
-        let address = address.map_err(|_| {
-            PyValueError::new_err(format!(
-                "got the address {address:?}, expected an IP address"
-            ))
-        })?;
+        let parse = |text: &str| {
+            text.parse().map_err(|_| {
+                let text = format!("got the address {text:?}, expected an IP address");
+                PyValueError::new_err(text)
+            })
+        };
+        let address = address.map(parse).transpose()?;
         let announcement = Announcement::new(name, address, port).map_err(failed)?;
         Ok(Self(Mutex::new(Some(announcement))))
     }

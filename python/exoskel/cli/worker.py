@@ -272,7 +272,7 @@ def _check_announced(arguments: argparse.Namespace) -> None:
     address = arguments.listen and parse_address_alone(arguments.listen)
     if not isinstance(address, HostAddress):
         arguments.parser.error("--announce goes with --listen tcp://HOST:PORT")
-    if _ip_address(address.host).is_loopback:
+    elif _ip_address(address.host).is_loopback:
         arguments.parser.error(
             f"got --announce with --listen {arguments.listen}, expected an address that others reach, such as tcp://0.0.0.0:7601"
         )
