@@ -101,13 +101,17 @@ class Network:
 
     def run(self, wait: float = 60.0, workers: str = "discover", rules: str = DISCOVER) -> Any:
         """Run a manager on the near host to its end."""
-        return json.loads(self.begin(wait, workers, rules).line(90.0))
+        return json.loads(self.begin(wait, workers, rules).line(wait + 30.0))
 
     def heard(self, seconds: float = 2.0, *more: str) -> Any:
         """Return what `exoskel discover` says on the near host."""
         words = ["-m", "exoskel", "discover", "--json", "--seconds", str(seconds), *more]
         program = self.hosts.python("near", *words)
         return json.loads(program.line())["workers"]
+
+    def wait_for(self, *names: str) -> None:
+        """Wait until these workers are heard on the near host, and no others."""
+        assert eventually(lambda: {one["name"] for one in self.heard()} == set(names))
 
 
 @pytest.fixture
@@ -117,15 +121,10 @@ def network(tmp_path: Path) -> Iterator[Network]:
         yield Network(between)
 
 
-def announcer_of(worker: Program) -> int:
-    """Return the announcer of a worker: the only child that is a program of its own by this name."""
-    named = []
-    for child in children(worker.process.pid):
-        words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
-        if b"exoskel.announcer" in words:
-            named.append(child)
-    (number,) = named
-    return number
+def announcers_of(worker: Program) -> list[int]:
+    """List the announcers of a worker."""
+    names = {child: Path(f"/proc/{child}/comm") for child in children(worker.process.pid)}
+    return [child for child, name in names.items() if name.read_text() == "exoskel mdns\n"]
 
 
 @in_networks
@@ -150,28 +149,33 @@ def test_a_manager_works_on_a_worker_that_it_hears(network: Network) -> None:
 def test_names_that_the_policy_does_not_allow_are_not_dialled(network: Network) -> None:
     worker = network.worker(OTHER, 7601, "--announce")
     allowed = ["--policy", network.file("manager.toml", POLICY + DISCOVER)]
-    heard = network.heard(2.0, *allowed)
+    network.wait_for(OTHER)
+    heard = network.heard(4.0, *allowed)
     assert [(one["name"], one["allowed"]) for one in heard] == [(OTHER, False)]
     assert f"{MIDDLE['near']}:7601" in heard[0]["addresses"]
-    said = network.run(wait=3.0)
+    said = network.run(wait=8.0)
     assert "no worker was heard whose name the policy's [discover] allows" in said["error"]
     assert "head" not in worker.log()
 
 
 @in_networks
 def test_liars_cost_time_and_nothing_else(network: Network) -> None:
-    # Another worker of the site says that it is this one; others say that it is where nobody is, or at addresses of the manager itself.
+    # Another worker of the site says that it is this one.
     network.worker(OTHER, 7602)
-    network.liar(
-        WORKER, f"{MIDDLE['near']}:7602", *(f"10.88.1.{host}:7601" for host in range(50, 56))
-    )
-    network.liar(WORKER, "127.0.0.1:7601", "224.0.0.251:7601", f"{ADDRESSES['near']}:9")
-    network.liar("a b\x1b[2J.example.org", f"{MIDDLE['near']}:7602")
-    said = network.run(wait=4.0)
+    network.liar(WORKER, f"{MIDDLE['near']}:7602")
+    network.wait_for(WORKER)
+    said = network.run(wait=15.0)
     assert "certificate" in said["error"], said
+    # Others say that it is where nobody is, or at addresses of the manager itself.
+    network.liar(WORKER, *(f"10.88.1.{host}:{host}" for host in range(50, 56)))
+    network.liar(WORKER, "127.0.0.1:7601", "224.0.0.251:7603", f"{ADDRESSES['near']}:9")
+    network.liar("a b\x1b[2J.example.org", f"{MIDDLE['near']}:7602")
     network.worker(WORKER, 7601, "--announce")
-    assert network.run() == {"results": [1, 2], "names": [WORKER]}
-    assert {one["name"] for one in network.heard()} == {WORKER}
+    assert network.run(wait=100.0) == {"results": [1, 2], "names": [WORKER]}
+    network.wait_for(WORKER)
+    places = {place for one in network.heard(4.0) for place in one["addresses"]}
+    assert f"{MIDDLE['near']}:7601" in places
+    assert not any(place.startswith(("127.", "224.")) for place in places)
 
 
 @in_networks
@@ -190,25 +194,19 @@ def test_an_announcement_ends_with_its_worker_and_comes_again_with_its_announcer
     network: Network,
 ) -> None:
     worker = network.worker(WORKER, 7601, "--announce")
-    first = announcer_of(worker)
+    assert eventually(lambda: bool(announcers_of(worker)))
+    (first,) = announcers_of(worker)
     os.kill(first, signal.SIGKILL)
-
-    def is_another_there() -> bool:
-        try:
-            return announcer_of(worker) != first
-        except ValueError:
-            return False
-
-    assert eventually(is_another_there)
-    assert [one["name"] for one in network.heard(3.0)] == [WORKER]
-    second = announcer_of(worker)
+    assert eventually(lambda: announcers_of(worker) not in ([first], []))
+    network.wait_for(WORKER)
+    (second,) = announcers_of(worker)
     # Nothing of the worker's is in it but its output.
     links = {os.readlink(one) for one in Path(f"/proc/{second}/fd").iterdir()}
     assert not any("memfd" in link for link in links), links
     worker.signal(signal.SIGTERM)
     assert worker.process.wait(30) == 0
     assert eventually(lambda: gone(second))
-    assert network.heard() == []
+    network.wait_for()
 
 
 def test_a_policy_without_names_to_discover_is_refused(tmp_path: Path) -> None:

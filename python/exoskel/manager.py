@@ -611,7 +611,8 @@ def wait_for_slots(core: "_core.Manager", options: Mapping[str, Any]) -> None:
         # The wait ends early when everybody has been asked and nobody can come.
         what = "no worker can be had" if is_final else f"no worker within {timeout:g} seconds"
         silence = "nobody has dialled in" if joins else "no place has answered yet"
-        if options["workers"] == DISCOVER:
+        status = core.status() if options["workers"] == DISCOVER else None
+        if status is not None and not status["recruiting"]:
             silence = (
                 "no worker was heard whose name the policy's [discover] allows; are they started with "
                 "--listen and --announce, in the same network? See: exoskel discover"
