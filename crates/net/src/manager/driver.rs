@@ -684,10 +684,10 @@ impl ManagerDriver {
 
     /// Takes up where workers that are heard may be dialled now. Slots that run stay.
     pub(super) fn hear(&mut self, places: &BTreeSet<HintedPlace>) {
-        let gone = self
-            .heard
-            .extract_if(.., |place, _| !places.contains(place));
-        let gone: Vec<_> = gone.collect();
+        let heard = std::mem::take(&mut self.heard).into_iter();
+        let (kept, gone) = heard.partition(|(place, _)| places.contains(place));
+        self.heard = kept;
+        let gone: BTreeMap<HintedPlace, usize> = gone;
         for (place, position) in gone {
             let line = HostLine::hinted(&place);
             if !self.listed.contains(&line) {

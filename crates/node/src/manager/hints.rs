@@ -83,9 +83,9 @@ pub struct HintedPlace {
 pub struct Hints {
     /// By the names of the announcements, which are none of workers.
     heard: BTreeMap<String, Known>,
-    /// What tells announcements of one name apart: when they came.
+    /// Announcements so far.
     number: u64,
-    /// Trials that may begin now are those that the time has brought, without these.
+    /// Trials that have begun, less those that time has made good since.
     trials_spent: u32,
     refilled_at: Duration,
     /// The newest have their turn before the oldest, and the next time the oldest: a flood is one or the other.
