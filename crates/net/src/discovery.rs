@@ -89,7 +89,7 @@ impl Drop for Announcement {
 
 /// What is heard of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Heard {
+pub enum HeardNews {
     /// It is there, says the announcement of this name.
     There(String, Hint),
     /// The announcement of this name was taken back, or not repeated.
@@ -123,7 +123,7 @@ impl Hearing {
     }
 
     /// What has been heard meanwhile, without waiting; so much of it as fits into a turn.
-    pub fn news(&mut self, now: Duration) -> Vec<Heard> {
+    pub fn news(&mut self, now: Duration) -> Vec<HeardNews> {
         let mut news = Vec::new();
         let networks: LazyCell<Networks> = LazyCell::new(Networks::now);
         for _ in 0..NEWS_OF_TURN_MAX {
@@ -181,14 +181,14 @@ impl Networks {
     }
 }
 
-fn heard(event: ServiceEvent, networks: &LazyCell<Networks>) -> Option<Heard> {
+fn heard(event: ServiceEvent, networks: &LazyCell<Networks>) -> Option<HeardNews> {
     match event {
         ServiceEvent::ServiceResolved(service) => {
             let name = service.get_property_val_str(NAME)?.to_owned();
             let addresses = addresses(&service, networks);
-            Some(Heard::There(service.fullname, Hint { name, addresses }))
+            Some(HeardNews::There(service.fullname, Hint { name, addresses }))
         }
-        ServiceEvent::ServiceRemoved(_, announcement) => Some(Heard::Gone(announcement)),
+        ServiceEvent::ServiceRemoved(_, announcement) => Some(HeardNews::Gone(announcement)),
         _ => None,
     }
 }

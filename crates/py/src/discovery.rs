@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use exoskel_identity::authorization::Authorization;
 use exoskel_link::policy::Policy;
-use exoskel_net::discovery::{Announcement, DiscoveryError, Heard, Hearing};
+use exoskel_net::discovery::{Announcement, DiscoveryError, HeardNews, Hearing};
 use exoskel_node::manager::hints::HINTS_MAX;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -67,12 +67,12 @@ fn discover(py: Python<'_>, time: f64, policy: Option<&str>) -> PyResult<Vec<Hea
         }
         for heard in hearing.news(begin.elapsed()) {
             match heard {
-                Heard::There(announcement, hint) => {
+                HeardNews::There(announcement, hint) => {
                     if hints.len() < HINTS_MAX {
                         hints.insert(announcement, hint);
                     }
                 }
-                Heard::Gone(announcement) => drop(hints.remove(&announcement)),
+                HeardNews::Gone(announcement) => drop(hints.remove(&announcement)),
             }
         }
         py.detach(|| std::thread::sleep(LOOKING_PAUSE));

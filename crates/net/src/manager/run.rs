@@ -18,7 +18,7 @@ use super::child_process::ProcessEnd;
 use super::driver::ManagerDriver;
 use super::recruit::{RecruitingPlace, dial_child, dial_host};
 use super::{ManagerConfig, Notice, Shared};
-use crate::discovery::{Heard, Hearing};
+use crate::discovery::{HeardNews, Hearing};
 use crate::establish::{EstablishError, Established, welcome_in_place};
 use crate::host_file::HostFile;
 use crate::listening::{Listener, SocketFile};
@@ -168,10 +168,10 @@ async fn watch_network(driver: Driver, mut hearing: Hearing) {
             let is_proven = |place: &_| driver.has_proven(place);
             for heard in news {
                 match heard {
-                    Heard::There(announcement, hint) => {
+                    HeardNews::There(announcement, hint) => {
                         hints.heard(&announcement, &hint, is_allowed, is_proven);
                     }
-                    Heard::Gone(announcement) => hints.gone(&announcement),
+                    HeardNews::Gone(announcement) => hints.gone(&announcement),
                 }
             }
         }
