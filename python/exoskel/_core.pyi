@@ -9,6 +9,7 @@ from .errors import ExoskelError
 __all__ = [
     "Acceptor",
     "AgentMachine",
+    "Announcement",
     "Call",
     "GridTrust",
     "IndexSet",
@@ -56,6 +57,7 @@ __all__ = [
     "data_spreads",
     "data_tags",
     "decide_by_credential",
+    "discover",
     "end_descendants",
     "follow_parent",
     "fork_sibling",
@@ -111,6 +113,11 @@ __all__ = [
 ]
 
 __version__: str
+
+@final
+class Announcement:
+    def __new__(cls, name: str, address: str | None, port: int) -> Self: ...
+    def close(self) -> None: ...
 
 @final
 class Listener:
@@ -233,6 +240,7 @@ def adopt_orphans() -> None: ...
 def end_descendants() -> None: ...
 def confine(allowed: dict[str, Any]) -> list[str]: ...
 def prepare_confinement() -> None: ...
+def discover(time: float, policy: str | None) -> list[tuple[str, list[str], bool | None]]: ...
 def follow_parent(parent: int, name: str, adopts_orphans: bool) -> bool: ...
 def fork_sibling() -> int: ...
 def spawn_program(start: dict[str, Any]) -> tuple[int, tuple[str, int] | None]: ...

@@ -17,6 +17,7 @@ from .cores import usable_cores
 from .errors import InitializerError, NoWorkerError, ProgramError
 from .function_state import is_same, state_of
 from .options import (
+    DISCOVER,
     PROOFS,
     ManagerOptions,
     checked,
@@ -530,7 +531,8 @@ def _started(
     hosts: list[tuple[str, str | None]] = []
     host_file: str | None = None
     workers = options["workers"]
-    if workers is not None:
+    discovers = workers == DISCOVER
+    if workers is not None and not discovers:
         from .hosts import read_hosts
 
         hosts = [(str(address), address.name) for address in read_hosts(workers)]
@@ -543,7 +545,7 @@ def _started(
         listen = str(parse_address_alone(listen, 7600))
     elif launched is not None:
         listen = launched.listen
-    remote = bool(hosts or listen)
+    remote = bool(hosts or listen or discovers)
     told = {**options, "listen": listen}
     own = (
         "workers",
@@ -589,6 +591,7 @@ def _started(
             "contract": contract,
             "hosts": hosts,
             "host_file": host_file,
+            "discovers": discovers,
             "credential": launched and launched.credential,
             "command": [sys.executable, "-m", "exoskel.slot"],
             "forks": forks,
@@ -658,6 +661,12 @@ def wait_for_slots(core: "_core.Manager", options: Mapping[str, Any]) -> None:
         # The wait ends early when everybody has been asked and nobody can come.
         what = "no worker can be had" if is_final else f"no worker within {timeout:g} seconds"
         silence = "nobody has dialled in" if joins else "no place has answered yet"
+        status = core.status() if options["workers"] == DISCOVER else None
+        if status is not None and not status["recruiting"]:
+            silence = (
+                "no worker was heard whose name the policy's [discover] allows; are they started with "
+                "--listen and --announce, in the same network? See: exoskel discover"
+            )
         text = (
             f"{what}, expected {wanted} slot{'s' if wanted != 1 else ''}{reasons or f': {silence}'}"
         )

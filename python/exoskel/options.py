@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .status import Status
 
 __all__ = [
+    "DISCOVER",
     "PROOFS",
     "LinkOptions",
     "ManagerOptions",
@@ -45,6 +46,9 @@ LINE_IN_DOCSTRING = 110
 
 # What a node proves itself by, and judges others by besides its policy.
 PROOFS = ("credential", "key", "revocation_list", "trust_anchors", "vomsdir")
+
+# In the place of a file of workers: those that announce themselves. A file of this name is "./discover".
+DISCOVER = "discover"
 
 # How the number of slots is said, and what it is called elsewhere.
 _COUNTS = {"Manager": "ParDegree(N)", "Executor": "max_workers=N", "Pool": "processes=N"}
@@ -393,10 +397,12 @@ class ManagerOptions(NodeOptions, total=False):
         Option(
             None,
             _lines,
-            "path or iterable of str, optional",
+            'path, iterable of str, or "discover", optional',
             "A file with one worker a line, ``host:port NAME`` or ``unix:/path NAME``, or an iterable of such lines. ``NAME`` is "
             "the name in the worker's certificate; it may be left out if it is that of the host. The port may be left out if it is 7601. "
-            "What follows as ``key=value`` is for ``exoskel up``. The workers were started with ``exoskel worker --listen``.",
+            "What follows as ``key=value`` is for ``exoskel up``. The workers were started with ``exoskel worker --listen``. "
+            '"discover" (a file of that name is "./discover"): workers of this network that announce themselves '
+            "(``exoskel worker --announce``), if the ``[discover]`` of the policy allows their names.",
         ),
     ]
     listen: Annotated[

@@ -8,6 +8,7 @@ mod admission;
 mod bans;
 mod build;
 mod decision;
+mod discover;
 mod error;
 mod facts;
 mod file;
@@ -26,6 +27,7 @@ use std::collections::HashSet;
 use self::account_map::AccountMap;
 use self::admission::RoleLists;
 use self::bans::Bans;
+use self::discover::DiscoverRules;
 use self::facts::Facts;
 use self::rule::Rule;
 use self::sandbox::SandboxRules;
@@ -34,6 +36,7 @@ use crate::verified::VerifiedIdentity;
 
 pub use self::admission::Admission;
 pub use self::decision::Decision;
+pub use self::discover::DiscoverTable;
 pub use self::error::{AuthorizationError, AuthorizationProblem};
 pub use self::file::{AccountsTable, AllowTable, AuthorizationTables, DenyTable};
 pub use self::name_pattern::PatternProblem;
@@ -57,6 +60,7 @@ pub struct Authorization {
     ban_list: Option<String>,
     grid_mapfile: Option<String>,
     sandbox: SandboxRules,
+    discover: Option<DiscoverRules>,
 }
 
 impl Authorization {
@@ -158,6 +162,11 @@ impl Authorization {
     /// What the table `[sandbox]` lets code use, whosever that is; nothing, where there is none.
     pub fn sandbox_table(&self) -> Option<&SandboxUse> {
         self.sandbox.table()
+    }
+
+    /// Whether a worker of this name may be dialled because it was heard; nothing, where no table says so of any name.
+    pub fn discovers(&self, name: &str) -> Option<bool> {
+        self.discover.as_ref().map(|rules| rules.allow(name))
     }
 
     /// Whether any rule allows a tunnel. Without one, a gateway connects nobody.

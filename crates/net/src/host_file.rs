@@ -6,6 +6,7 @@ use std::io;
 use std::num::IntErrorKind;
 use std::path::{Path, PathBuf};
 
+use exoskel_node::manager::hints::HintedPlace;
 use exoskel_trust::Stamp;
 
 use crate::address::Address;
@@ -105,6 +106,15 @@ pub enum HostFileError {
 }
 
 impl HostLine {
+    /// A worker that was heard.
+    #[must_use]
+    pub fn hinted(place: &HintedPlace) -> Self {
+        Self {
+            address: Address::Tcp(place.address.to_string()),
+            name: place.name.clone(),
+        }
+    }
+
     /// Reads `host`, `host:port` or `[ipv6]:port`, with or without `tcp://` before it, or `unix:/path`. A second word is the name in
     /// the certificate. Words of the form `key=value` may follow; they say how the worker is started, and nothing to a manager.
     ///

@@ -24,6 +24,7 @@ mod beside;
 pub mod connection;
 pub mod descendants;
 mod descriptor;
+pub mod discovery;
 mod epoll_set;
 pub mod establish;
 pub mod folder;

@@ -40,6 +40,7 @@ fn manager(site: &Site, workers: &[Worker]) -> ManagerNode {
             hosts: workers.iter().map(Worker::line).collect(),
             listen: None,
             host_file: None,
+            hearing: None,
             patience: Duration::from_secs(60),
         },
         setup_local: Bytes::new(),

@@ -59,6 +59,7 @@ fn manager_of(command: &[&str], transport: LocalTransport, forks: bool) -> Manag
             hosts: Vec::new(),
             listen: None,
             host_file: None,
+            hearing: None,
             patience: Duration::from_secs(60),
         },
         setup_local: Bytes::new(),

@@ -60,6 +60,7 @@ fn silent_connections_keep_no_worker_from_its_manager() {
                 hosts: Vec::new(),
                 listen: Some(listening),
                 host_file: None,
+                hearing: None,
                 patience: Duration::from_secs(60),
             },
             setup_local: Bytes::new(),

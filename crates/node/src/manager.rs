@@ -4,6 +4,7 @@ mod answers;
 pub mod backoff;
 pub mod breaks;
 mod contract;
+pub mod hints;
 pub mod history;
 pub mod initializers;
 pub mod joining_slot;
@@ -36,7 +37,7 @@ pub use self::joining_slot::JoiningSlot;
 pub use self::membership::{Arrival, JoinError};
 use self::notice::{Notice, Unwanted};
 use self::patience::Patience;
-use self::recruiter::{PlaceState, Recruiter, SlotSource, SlotSources, Wish};
+use self::recruiter::{Listing, PlaceState, Recruiter, SlotSource, SlotSources, Wish};
 use self::worker_table::{WorkerKey, WorkerReport, WorkerTable};
 use crate::endpoints::Endpoints;
 use crate::session::SessionId;
@@ -443,8 +444,8 @@ impl ManagerMachine {
         }
     }
 
-    /// The host file has changed: which of the known places it still lists, and the names at new ones.
-    pub fn relist(&mut self, listed: &[bool], new: Vec<String>, now: Duration) {
+    /// Other places are listed than before: how it stands with those that are known, and the names at new ones.
+    pub fn relist(&mut self, listed: &[Listing], new: Vec<String>, now: Duration) {
         for name in self.recruiter.relist(listed, new, now) {
             // Whoever sets up the machine may have mended that. What a worker did to its sessions stays.
             self.unfit.remove(&name);
@@ -454,6 +455,26 @@ impl ManagerMachine {
             }
         }
         self.recruit(now);
+    }
+
+    /// A worker of this name may be dialled at another place, which has this number if it is known. Gives its number: a free one, or the next.
+    pub fn list(&mut self, known: Option<usize>, name: &str) -> usize {
+        let position = self.recruiter.list(known, name);
+        if self.unfit.contains_key(name) || self.breaks.set_aside(name).is_some() {
+            self.recruiter.set_aside(name);
+        }
+        position
+    }
+
+    /// No slot is asked for at this place any more. Those that run stay.
+    pub fn unlist(&mut self, position: usize) {
+        self.recruiter.unlist(position);
+    }
+
+    /// Whether the worker at this place has proven its name, and works or has not failed since.
+    #[must_use]
+    pub fn has_proven(&self, position: usize) -> bool {
+        self.recruiter.has_proven(position)
     }
 
     /// Nobody will dial in any more: without a slot, and without another place to get one, runs end.

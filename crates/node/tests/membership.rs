@@ -13,7 +13,7 @@ use exoskel_node::SessionId;
 use exoskel_node::manager::backoff::{PAUSE_MAX, PAUSE_MIN};
 use exoskel_node::manager::notice::{EarlyPhase, Notice, Unwanted};
 use exoskel_node::manager::recruiter::{
-    CHILDREN_LOST_MAX, PlaceState, Prospect, SlotSource, SlotSources,
+    CHILDREN_LOST_MAX, Listing, PlaceState, Prospect, SlotSource, SlotSources,
 };
 use exoskel_node::manager::{Arrival, JoinError, ManagerAction, PieceWanted};
 use exoskel_task::message::{SlotEndpoint, ToManager, ToSlot};
@@ -178,8 +178,11 @@ fn places_of_a_changed_list_are_asked_and_those_gone_are_not() {
     assert_eq!(site.dialled(), [0, 1]);
     let one = site.serve(SlotSource::Host(0), "one", 1);
     site.fail(SlotSource::Host(1), Prospect::Hopeless);
-    site.machine
-        .relist(&[false, true], vec!["three".to_owned()], site.now);
+    site.machine.relist(
+        &[Listing::Unlisted, Listing::Anew],
+        vec!["three".to_owned()],
+        site.now,
+    );
     site.look();
     assert_eq!(site.dialled(), [2, 1], "and the one that was given up");
     assert_eq!(site.machine.recruited().ready, 1, "running slots stay");
@@ -346,7 +349,7 @@ fn a_place_where_the_initializer_raised_is_asked_again_when_the_host_file_change
         site.pass(REST);
     }
     assert!(site.machine.recruited().is_final);
-    site.machine.relist(&[true], Vec::new(), site.now);
+    site.machine.relist(&[Listing::Anew], Vec::new(), site.now);
     site.look();
     assert_eq!(site.dialled(), [0]);
     assert_eq!(site.machine.unwanted("one"), None);

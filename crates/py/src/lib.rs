@@ -11,6 +11,7 @@
 //! - `data`: the same for answers of machines that aren't trusted, as plain data.
 //! - `pki`, `policy`: certificates and policies for the command line; `identity`: grid credentials and whom a
 //!   site trusts; `service`: servers that let grid users in; `gateway`: a node that connects networks.
+//! - `discovery`: workers that announce themselves, and who hears them.
 //! - `redistribution`: layouts of arrays, and plans of what moves between two.
 //! - `sim`: the study of session-key caches; `import_trace`: traces of other tools for it.
 //! - `confinement`: what holds a process of foreign code.
@@ -23,6 +24,7 @@ mod at_exit;
 mod buffer;
 mod confinement;
 mod data;
+mod discovery;
 mod error;
 mod fork;
 mod gateway;
@@ -93,6 +95,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(listener::read_host, module)?)?;
     module.add_function(wrap_pyfunction!(confinement::confine, module)?)?;
     module.add_function(wrap_pyfunction!(confinement::prepare_confinement, module)?)?;
+    discovery::add(module)?;
     job::add(module)?;
     pki::add(module)?;
     policy::add(module)?;

@@ -25,6 +25,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyIterator};
 
+use crate::discovery::hearing;
 use crate::error::{self, ExceptionKind, raise};
 use crate::fork;
 use crate::job::ProcessCredential;
@@ -98,6 +99,8 @@ struct ManagerStart {
     hosts: Vec<(String, String)>,
     /// The file that lists them, if it is one.
     host_file: Option<PathBuf>,
+    /// Workers are dialled that are heard.
+    discovers: bool,
     /// The credential of a job's creator, in place of the one that the options name.
     credential: Option<Py<ProcessCredential>>,
     /// Starts a child.
@@ -161,7 +164,7 @@ impl Manager {
                 "got {slots} slots, expected at most {slots_max} (slots_max): more would be started and get no work"
             )));
         }
-        let is_local = start.hosts.is_empty() && own.listen.is_none();
+        let is_local = start.hosts.is_empty() && own.listen.is_none() && !start.discovers;
         let (credential, policy, children) = if is_local {
             let (credential, children) = children(py, &start, &own)?;
             let policy = children.policy.clone();
@@ -208,6 +211,7 @@ impl Manager {
         if let Some(remote) = contract.remote_max
             && !is_local
             && listen.is_none()
+            && !start.discovers
             && remote < contract.slots_min
             && are_remote(&terms, &hosts)
         {
@@ -217,6 +221,10 @@ impl Manager {
             )));
         }
         let recording = own.trace.map(RecordingFile::begin).transpose()?;
+        let hearing = start
+            .discovers
+            .then(|| hearing(py, terms.policy.authorization()));
+        let hearing = hearing.transpose()?;
         let config = ManagerConfig {
             at_end: memory::give_back_of_thread,
             terms,
@@ -235,6 +243,7 @@ impl Manager {
                 local: children,
                 hosts,
                 host_file: start.host_file.map(HostFile::new),
+                hearing,
                 listen,
                 patience: seconds(own.patience)?,
             },

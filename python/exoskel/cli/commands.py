@@ -12,6 +12,7 @@ from . import (
     agent,
     config,
     couple,
+    discover,
     front,
     gateway,
     job,
@@ -81,7 +82,7 @@ def parser() -> argparse.ArgumentParser:
     commands = every.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in (
         *(pki, worker, up, policy, links, gateway, agent, job, couple, keeper, config),
-        *(run_command, proxy, whoami, trust, front, sim, version),
+        *(discover, run_command, proxy, whoami, trust, front, sim, version),
     ):
         module.add_commands(commands, common)
     return every

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..contracts import Contract, ParDegree, Throughput
 from ..formats import Files, JsonLines, Lines, Records
 from ..hosts import read_hosts
-from ..options import ManagerOptions
+from ..options import DISCOVER, ManagerOptions
 from ..skeletons import Skeleton, skeleton_of
 from . import UsageError
 from .report import Commands, report
@@ -83,7 +83,10 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
         help="with --launch ssh: the Python of the hosts that has Exoskel (default: python3)",
     )
     parser.add_argument(
-        "--workers", metavar="HOSTS", help="a file with one `host:port NAME` a line"
+        "--workers",
+        metavar="HOSTS",
+        help="a file with one `host:port NAME` a line; or discover: workers of this network that announce themselves, if the "
+        "[discover] of the policy allows their names",
     )
     parser.add_argument("--credential", metavar="FILE", help="what the manager proves itself by")
     parser.add_argument("--policy", metavar="FILE", help="the policy (TOML)")
@@ -150,7 +153,7 @@ def _run_on_slots(
             options[name] = getattr(arguments, name)
     contract: Contract | None = arguments.slots
     slots = None
-    if arguments.workers is not None:
+    if arguments.workers not in (None, DISCOVER):
         slots = len(read_hosts(arguments.workers))
     if arguments.launch is not None:
         options["launch"], slots = _launcher(arguments)

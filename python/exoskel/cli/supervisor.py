@@ -13,6 +13,7 @@ import os
 import selectors
 import signal
 import socket
+import sys
 import time
 from collections.abc import Sequence
 from types import FrameType, TracebackType
@@ -65,6 +66,8 @@ class Supervisor:
     folder : str, optional
         Where each slot that is confined makes a folder of its own, by its process number. What is there goes with the slot, and the folder at the end.
         With it, slots may be confined: what is printed there comes to the log.
+    announced : sequence of str
+        What the worker's announcer is told, if there is to be one.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class Supervisor:
         listener: _core.Listener | None = None,
         has_signer: bool = False,
         folder: str | None = None,
+        announced: Sequence[str] = (),
     ) -> None:
         self._told = sealed(told)
         self._descriptors = [self._told]
@@ -97,9 +101,15 @@ class Supervisor:
         self._log = WorkerLog()
         self._listener = listener
         self._slots = [_Slot(number) for number in range(slots)]
-        self._signer = _Slot(None)
+        self._signer = _Slot(None, "the signer")
+        self._announced = announced
+        self._announcer = _Slot(None, "the announcer")
         # The signer first: nothing comes about without it.
-        self._all = [self._signer, *self._slots] if has_signer else self._slots
+        self._all = [
+            *([self._signer] if has_signer else []),
+            *self._slots,
+            *([self._announcer] if announced else []),
+        ]
         self._selector = selectors.DefaultSelector()
         self._output: SlotOutput | None = None
         if folder is not None:
@@ -197,7 +207,11 @@ class Supervisor:
         self._is_leaving = True
         if self._listener is not None:
             self._listener.close()
-        running = [slot.process for slot in self._slots if slot.process is not None]
+        running = [
+            slot.process
+            for slot in self._all
+            if slot is not self._signer and slot.process is not None
+        ]
         self._log.write(
             f"worker: told to end; what runs has {self._drain:g} seconds, a second signal ends it at once"
         )
@@ -235,6 +249,8 @@ class Supervisor:
     def _start(self, slot: "_Slot", now: float) -> None:
         words = slot.words()
         try:
+            if slot is self._announcer:
+                return self._watch(slot, self._start_announcer())
             if self._zygote is None:
                 self._zygote = Zygote(self._command, self._descriptors)
             process = self._zygote.fork(words, lambda: self._told_to_end > 0)
@@ -244,12 +260,27 @@ class Supervisor:
             if self._told_to_end:
                 return None
             return self._wait(slot, now, f"can't be started ({error})")
+        self._watch(slot, process)
+
+    def _start_announcer(self) -> int:
+        """Start the process that says that the worker is there. It has a thread, so nobody forks it, and no descriptor of the worker's."""
+        words = [
+            sys.executable,
+            "-P",
+            "-m",
+            "exoskel.announcer",
+            str(os.getpid()),
+            *self._announced,
+        ]
+        return os.posix_spawn(sys.executable, words, os.environ, setpgroup=0)
+
+    def _watch(self, slot: "_Slot", process: int) -> None:
         try:
             slot.descriptor = os.pidfd_open(process)
         except OSError as error:
             os.kill(process, signal.SIGKILL)
             os.waitpid(process, 0)
-            return self._wait(slot, now, f"can't be started ({error})")
+            return self._wait(slot, time.monotonic(), f"can't be started ({error})")
         slot.process = process
         # Not `now`: the zygote may have had to be made first, which takes longer than a slot that ends at once.
         slot.started = time.monotonic()
@@ -273,8 +304,11 @@ class Supervisor:
     def _on_exit(self, slot: "_Slot") -> None:
         code = self._reap(slot)
         now = time.monotonic()
-        if slot is self._signer:
-            # The sessions of slots end with it: nobody says any more whether their managers are good.
+        if slot is self._announcer and self._is_leaving:
+            # It was told to end, and has taken back what it said.
+            return None
+        if slot in (self._signer, self._announcer):
+            # The sessions of slots end with the signer: nobody says any more whether their managers are good.
             return self._wait(slot, now, f"ended with code {code}")
         if code == WRONG_MANAGER and all(slot.starts == 1 for slot in self._slots):
             # It has said so. Nobody was served yet, so the name that was given is wrong, or the address.
@@ -353,11 +387,11 @@ class Supervisor:
 
 
 class _Slot:
-    """One slot: its process, or when the next one starts. Without a number, the signer."""
+    """One slot: its process, or when the next one starts. Without a number, the signer or the announcer."""
 
-    def __init__(self, number: int | None) -> None:
+    def __init__(self, number: int | None, name: str = "") -> None:
         self.number = number
-        self.name = "the signer" if number is None else f"slot {number}"
+        self.name = name or f"slot {number}"
         self.process: int | None = None
         self.descriptor = -1
         # How many processes it has had.

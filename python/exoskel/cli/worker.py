@@ -8,7 +8,7 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _core, inner_threads, worker_sandbox
 from ..cores import usable_cores
@@ -21,6 +21,9 @@ from . import background, policy
 from .apart import in_child
 from .report import Commands, report
 from .supervisor import Supervisor
+
+if TYPE_CHECKING:
+    import ipaddress
 
 __all__ = ["add_commands"]
 
@@ -58,6 +61,12 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="dial a manager that listens at tcp://HOST:PORT or unix:/path: for workers behind a firewall; without a port: 7600. "
         "A manager that isn't there is asked again, at last every 30 seconds; one that has the slots it needs calls when it needs more",
+    )
+    parser.add_argument(
+        "--announce",
+        action="store_true",
+        help="with --listen on TCP: say on this network (multicast DNS) that the worker is there, and under which name, for managers with "
+        'workers="discover"; everybody there can hear that',
     )
     parser.add_argument(
         "--slots",
@@ -110,6 +119,8 @@ def _worker(arguments: argparse.Namespace) -> int:
         arguments.parser.error(
             "--background needs a port other than 0, by which --status and --stop find the worker"
         )
+    if arguments.announce:
+        _check_announced(arguments)
     if arguments.status:
         return _status(arguments)
     if arguments.stop:
@@ -151,6 +162,7 @@ def _worker(arguments: argparse.Namespace) -> int:
     )
     told["environment"] = inner_threads.variables(told["options"]["inner_threads"], slots)
     listener: _core.Listener | None = None
+    announced: list[str] = []
     if arguments.join:
         manager = parse_address_alone(arguments.join, _MANAGER_PORT)
         told["join"] = str(manager)
@@ -161,6 +173,8 @@ def _worker(arguments: argparse.Namespace) -> int:
         listener = _core.Listener(str(parse_address_alone(arguments.listen)))
         listens_at = parse_address_alone(listener.address)
         doing = {"listen": _url(listens_at)}
+        if arguments.announce:
+            announced = _announced(name, listens_at)
     supervisor = Supervisor(
         [sys.executable, "-P", "-m", "exoskel.slot"],
         pickle.dumps(told, 5),
@@ -170,6 +184,7 @@ def _worker(arguments: argparse.Namespace) -> int:
         listener=listener,
         has_signer=True,
         folder=told["folder"],
+        announced=announced,
     )
     # Its place is its own until all slots have ended.
     place = background.registered(
@@ -232,6 +247,8 @@ def _in_background(
     words += as_command_line(options)
     if arguments.once:
         words.append("--once")
+    if arguments.announce:
+        words.append("--announce")
     process_id, log = background.start(words, address)
     report(
         arguments,
@@ -248,6 +265,37 @@ def _checked(
     _check_credential(Path(arguments.credential), arguments.key and Path(arguments.key))
     sandbox = _core.check_worker(node)
     return _certified_name(arguments.credential), sandbox
+
+
+def _check_announced(arguments: argparse.Namespace) -> None:
+    """See that managers elsewhere can reach the address that is announced."""
+    address = arguments.listen and parse_address_alone(arguments.listen)
+    if not isinstance(address, HostAddress):
+        arguments.parser.error("--announce goes with --listen tcp://HOST:PORT")
+    elif _ip_address(address.host).is_loopback:
+        arguments.parser.error(
+            f"got --announce with --listen {arguments.listen}, expected an address that others reach, such as tcp://0.0.0.0:7601"
+        )
+
+
+def _announced(name: str, address: HostAddress | UnixAddress) -> list[str]:
+    """Return what an announcer is told: the worker's name, its port, and its address unless it listens at all."""
+    if not name:
+        raise CredentialError(
+            "got --announce with a certificate that doesn't name a worker, expected one of a private authority: exoskel pki issue --role worker"
+        )
+    assert isinstance(address, HostAddress), "it was checked"
+    ip = _ip_address(address.host)
+    return [name, str(address.port), *([] if ip.is_unspecified else [str(ip)])]
+
+
+def _ip_address(host: str) -> "ipaddress.IPv4Address | ipaddress.IPv6Address":
+    """Return the address of a host; the first one where it has several."""
+    import ipaddress
+    import socket
+
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return ipaddress.ip_address(str(found[0][4][0]).partition("%")[0])
 
 
 def _check_credential(path: Path, key: Path | None) -> None:

@@ -6,6 +6,7 @@ use super::Authorization;
 use super::account_map::AccountMap;
 use super::admission::{RoleLists, list_name};
 use super::bans::Bans;
+use super::discover;
 use super::error::{AuthorizationError, AuthorizationProblem};
 use super::file::{AccountTable, AuthorizationTables, RuleTable, TunnelTable};
 use super::pattern::IdentityPattern;
@@ -31,6 +32,7 @@ pub(crate) fn build(
         deny,
         accounts,
         sandbox,
+        discover,
     } = tables;
     Ok(Authorization {
         allowed_roles: builder.role_lists(
@@ -63,6 +65,7 @@ pub(crate) fn build(
         grid_mapfile: accounts.grid_mapfile,
         mapped_by_file: AccountMap::default(),
         sandbox: sandbox::build(sandbox, text)?,
+        discover: discover::build(discover, text)?,
     })
 }
 

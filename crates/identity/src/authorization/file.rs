@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use toml::Spanned;
 
+use super::discover::DiscoverTable;
 use super::error::{AuthorizationError, AuthorizationProblem};
 use super::sandbox::SandboxTable;
 use crate::policy_text::{BYTES_MAX, OneOrMany, syntax};
@@ -22,6 +23,8 @@ pub struct AuthorizationTables {
     pub accounts: AccountsTable,
     /// `[sandbox]`
     pub sandbox: Option<Spanned<SandboxTable>>,
+    /// `[discover]`
+    pub discover: Option<DiscoverTable>,
 }
 
 /// `[allow]`: who may do business with us by role, and `[[allow.rule]]`.
@@ -107,6 +110,7 @@ struct PolicyFile {
     #[serde(default)]
     accounts: AccountsTable,
     sandbox: Option<Spanned<SandboxTable>>,
+    discover: Option<DiscoverTable>,
     #[serde(default, rename = "domain")]
     _domain: BTreeMap<String, IgnoredAny>,
     #[serde(default, rename = "rule")]
@@ -136,5 +140,6 @@ pub(crate) fn read(text: &str) -> Result<AuthorizationTables, AuthorizationError
         deny: file.deny,
         accounts: file.accounts,
         sandbox: file.sandbox,
+        discover: file.discover,
     })
 }

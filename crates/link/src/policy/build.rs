@@ -37,6 +37,7 @@ pub(crate) fn build(file: PolicyFile, text: &str) -> Result<Parts, PolicyError> 
         deny: file.deny,
         accounts: file.accounts,
         sandbox: file.sandbox,
+        discover: file.discover,
     };
     let authorization = Authorization::from_tables(tables, text)?;
     Ok(Parts {

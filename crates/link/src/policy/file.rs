@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use exoskel_identity::authorization::{
-    AccountsTable, AllowTable, AuthorizationError, AuthorizationProblem, DenyTable, SandboxTable,
+    AccountsTable, AllowTable, AuthorizationError, AuthorizationProblem, DenyTable, DiscoverTable,
+    SandboxTable,
 };
 use exoskel_identity::policy_text::{BYTES_MAX, OneOrMany, syntax};
 use serde::Deserialize;
@@ -37,6 +38,7 @@ pub(crate) struct PolicyFile {
     #[serde(default)]
     pub(crate) accounts: AccountsTable,
     pub(crate) sandbox: Option<Spanned<SandboxTable>>,
+    pub(crate) discover: Option<DiscoverTable>,
 }
 
 /// `[domain.NAME]`

@@ -1,6 +1,6 @@
 //! The driver: gives its machine what happens, and does what it wants.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -11,7 +11,8 @@ use bytes::Bytes;
 use exoskel_flow::contract::Tier;
 use exoskel_link::handshake::{Refuse, RefuseReason};
 use exoskel_link::{CloseReason, Event, LinkId, Message};
-use exoskel_node::manager::recruiter::{Prospect, SlotSource, SlotSources};
+use exoskel_node::manager::hints::HintedPlace;
+use exoskel_node::manager::recruiter::{Listing, Prospect, SlotSource, SlotSources};
 use exoskel_node::manager::{
     Arrival, JoinError, JoiningSlot, ManagerAction, ManagerSettings, PieceWanted, Recruited,
 };
@@ -47,6 +48,10 @@ const WAITING_MAX: usize = 256;
 /// Everything that the driver's thread owns.
 pub(super) struct ManagerDriver {
     config: ManagerConfig,
+    /// Workers that the user has listed, in a file or otherwise.
+    listed: Vec<HostLine>,
+    /// Workers that are heard, and the numbers of their places.
+    heard: BTreeMap<HintedPlace, usize>,
     shared: Arc<Shared>,
     machine: ManagerMachine,
     epoch: Instant,
@@ -117,10 +122,13 @@ impl ManagerDriver {
             contract: recruiting.contract.clone(),
             has_initializer: config.has_initializer,
         };
+        let listed = recruiting.hosts.clone();
         let mut machine = ManagerMachine::new(settings);
         machine.set_tiers(&tiers(&config));
         Self {
             config,
+            listed,
+            heard: BTreeMap::new(),
             shared,
             machine,
             epoch: Instant::now(),
@@ -652,22 +660,81 @@ impl ManagerDriver {
     }
 
     /// Takes up what the host file lists now. Slots that run stay. What it says the first time is known, unless it has changed since.
-    pub(super) fn relist(&mut self, mut lines: Vec<HostLine>, is_first: bool) {
-        let known = &mut self.config.recruiting.hosts;
-        if is_first && *known == lines {
+    pub(super) fn relist(&mut self, lines: Vec<HostLine>, is_first: bool) {
+        if is_first && self.listed == lines {
             return;
         }
-        let mut is_listed = |line: &HostLine| {
-            let place = lines.iter().position(|listed| listed == line);
-            place.map(|place| lines.remove(place)).is_some()
+        let heard: HashSet<usize> = self.heard.values().copied().collect();
+        let known = &mut self.config.recruiting.hosts;
+        let listing = |(position, line): (usize, &HostLine)| {
+            if lines.contains(line) {
+                Listing::Anew
+            } else if heard.contains(&position) {
+                Listing::Kept
+            } else {
+                Listing::Unlisted
+            }
         };
-        let listed: Vec<bool> = known.iter().map(&mut is_listed).collect();
-        let names = lines.iter().map(|line| line.name.clone()).collect();
-        known.extend(lines);
+        let listings: Vec<_> = known.iter().enumerate().map(listing).collect();
+        let new = lines.iter().filter(|line| !known.contains(line));
+        let new: Vec<_> = new.cloned().collect();
+        let names = new.iter().map(|line| line.name.clone()).collect();
+        known.extend(new);
+        self.listed = lines;
         let now = self.now();
-        self.machine.relist(&listed, names, now);
+        self.machine.relist(&listings, names, now);
         self.machine.set_tiers(&tiers(&self.config));
         self.pump();
+    }
+
+    /// Takes up where workers that are heard may be dialled now. Slots that run stay.
+    pub(super) fn hear(&mut self, places: &BTreeSet<HintedPlace>) {
+        let heard = std::mem::take(&mut self.heard).into_iter();
+        let (kept, gone) = heard.partition(|(place, _)| places.contains(place));
+        self.heard = kept;
+        let gone: BTreeMap<HintedPlace, usize> = gone;
+        for (place, position) in gone {
+            let line = HostLine::hinted(&place);
+            if !self.listed.contains(&line) {
+                self.machine.unlist(position);
+            }
+            let address = line.address.to_string();
+            self.shared.change_readiness(|readiness| {
+                readiness.attempts.retain(|known| known.place != address);
+            });
+        }
+        let new = places
+            .iter()
+            .filter(|place| !self.heard.contains_key(place));
+        let new: Vec<_> = new.cloned().collect();
+        for place in new {
+            let HintedPlace { name, address } = &place;
+            self.tell(Notice::Audit(format!("heard worker {name} at {address}")));
+            let line = HostLine::hinted(&place);
+            let hosts = &mut self.config.recruiting.hosts;
+            let known = hosts.iter().position(|known| *known == line);
+            let position = self.machine.list(known, name);
+            match hosts.get_mut(position) {
+                Some(known) => *known = line,
+                None => hosts.push(line),
+            }
+            self.heard.insert(place, position);
+        }
+        self.machine.set_tiers(&tiers(&self.config));
+        let now = self.now();
+        self.machine.recruit(now);
+        self.pump();
+    }
+
+    /// Whether a worker that was heard has proven its name here.
+    pub(super) fn has_proven(&self, place: &HintedPlace) -> bool {
+        let position = self.heard.get(place);
+        position.is_some_and(|position| self.machine.has_proven(*position))
+    }
+
+    /// Whether nobody is dialled who is not among these.
+    pub(super) fn hears(&self, places: &BTreeSet<HintedPlace>) -> bool {
+        self.heard.keys().eq(places)
     }
 
     /// Tells the user something.

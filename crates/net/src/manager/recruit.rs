@@ -8,6 +8,7 @@ use exoskel_node::manager::recruiter::SlotSource;
 
 use super::attempt::{Attempt, AttemptError};
 use super::children::{LocalWorkers, Started};
+use crate::discovery::Hearing;
 use crate::establish::{Established, NodeConfig, dial};
 use crate::host_file::{HostFile, HostLine};
 use crate::listening::Listening;
@@ -30,6 +31,8 @@ pub struct Recruiting {
     pub hosts: Vec<HostLine>,
     /// The file that lists them, if it is one: what changes in it counts.
     pub host_file: Option<HostFile>,
+    /// Workers of names that the policy allows are dialled when they are heard.
+    pub hearing: Option<Hearing>,
     /// Where workers may dial in.
     pub listen: Option<Listening>,
     /// How long runs wait for a slot when none is left.

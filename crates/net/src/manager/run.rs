@@ -10,6 +10,7 @@ use exoskel_identity::VerifiedIdentity;
 use exoskel_link::handshake::Hello;
 use exoskel_node::manager::Arrival;
 use exoskel_node::manager::breaks::departure_of;
+use exoskel_node::manager::hints::Hints;
 use exoskel_node::manager::recruiter::SlotSource;
 
 use super::attempt::{AttemptError, is_of_worker};
@@ -17,6 +18,7 @@ use super::child_process::ProcessEnd;
 use super::driver::ManagerDriver;
 use super::recruit::{RecruitingPlace, dial_child, dial_host};
 use super::{ManagerConfig, Notice, Shared};
+use crate::discovery::{HeardNews, Hearing};
 use crate::establish::{EstablishError, Established, welcome_in_place};
 use crate::host_file::HostFile;
 use crate::listening::{Listener, SocketFile};
@@ -37,6 +39,12 @@ const HANDSHAKES_MAX: usize = 64;
 /// Of these, with one host: a worker's slots all dial in at once.
 const HANDSHAKES_OF_HOST_MAX: usize = 32;
 
+/// How often what was heard is looked at.
+const HEARING_TIME: Duration = Duration::from_millis(100);
+
+/// How often places have their turn while nothing is heard.
+const LOOKING_TIME: Duration = Duration::from_secs(1);
+
 type Driver = Rc<RefCell<ManagerDriver>>;
 
 /// Runs the driver until it is told to shut down.
@@ -46,7 +54,9 @@ pub(super) async fn run(
     shared: Arc<Shared>,
 ) {
     let (renewal, hosts) = (config.renewal.take(), config.recruiting.host_file.take());
-    let driver = ManagerDriver::new(config, listening.is_some(), shared.clone());
+    let hearing = config.recruiting.hearing.take();
+    let may_come = listening.is_some() || hearing.is_some();
+    let driver = ManagerDriver::new(config, may_come, shared.clone());
     let driver = Rc::new(RefCell::new(driver));
     // The socket's file goes when this function ends, before its listener does.
     let (listener, _file) = listening.unzip();
@@ -55,6 +65,9 @@ pub(super) async fn run(
     }
     if let Some(hosts) = hosts {
         tokio::task::spawn_local(watch_hosts(driver.clone(), hosts));
+    }
+    if let Some(hearing) = hearing {
+        tokio::task::spawn_local(watch_network(driver.clone(), hearing));
     }
     if let Some(renewal) = renewal {
         tokio::task::spawn_local(renew(driver.clone(), renewal));
@@ -117,6 +130,59 @@ async fn watch_hosts(driver: Driver, mut hosts: HostFile) {
                 let text = format!("kept the list of workers of before: {reason}");
                 driver.borrow_mut().tell(Notice::Warning(text));
             }
+        }
+    }
+}
+
+/// Takes up who is heard, and who is heard no more.
+async fn watch_network(driver: Driver, mut hearing: Hearing) {
+    let mut hints = Hints::default();
+    let epoch = Instant::now();
+    let mut looked_at = None;
+    let mut renewals = driver.borrow().renewals();
+    let mut policy = driver.borrow().terms().policy.clone();
+    loop {
+        tokio::time::sleep(HEARING_TIME).await;
+        let is_renewed = driver.borrow().renewals() != renewals;
+        if is_renewed {
+            renewals = driver.borrow().renewals();
+            policy = driver.borrow().terms().policy.clone();
+        }
+        let is_allowed = |name: &str| policy.authorization().discovers(name) == Some(true);
+        if is_renewed {
+            // What the policy of before did not allow was not kept.
+            hints.retain(is_allowed);
+        }
+        let now = epoch.elapsed();
+        // Where the system gives no socket now, it may later.
+        if (is_renewed || hearing.is_over(now))
+            && let Ok(again) = Hearing::new()
+        {
+            hearing = again;
+            hints.ask_again(now);
+        }
+        let news = hearing.news(now);
+        let is_quiet = news.is_empty();
+        {
+            let driver = driver.borrow();
+            let is_proven = |place: &_| driver.has_proven(place);
+            for heard in news {
+                match heard {
+                    HeardNews::There(announcement, hint) => {
+                        hints.heard(&announcement, &hint, is_allowed, is_proven);
+                    }
+                    HeardNews::Gone(announcement) => hints.gone(&announcement),
+                }
+            }
+        }
+        // Trials end without news, too.
+        if is_quiet && looked_at.is_some_and(|before| now < before + LOOKING_TIME) {
+            continue;
+        }
+        looked_at = Some(now);
+        let places = hints.places(now, |place| driver.borrow().has_proven(place));
+        if !driver.borrow().hears(&places) {
+            driver.borrow_mut().hear(&places);
         }
     }
 }

@@ -377,6 +377,7 @@ fn manage(site: &Site, workers: &[Worker]) -> Vec<Notice> {
             hosts: workers.iter().map(|worker| worker.line.clone()).collect(),
             listen: None,
             host_file: None,
+            hearing: None,
             patience: Duration::from_secs(60),
         },
         setup_local: Bytes::new(),

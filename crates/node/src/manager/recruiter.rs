@@ -66,6 +66,17 @@ pub(super) enum Wish {
     Dial(usize),
 }
 
+/// What a new list says of a place that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listing {
+    /// It is in it no more.
+    Unlisted,
+    /// It is in it still.
+    Kept,
+    /// It is in it, and is asked even if that seemed hopeless: whoever writes the list may have mended more.
+    Anew,
+}
+
 /// How recruiting at one place stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlaceState {
@@ -449,18 +460,18 @@ impl Recruiter {
         }
     }
 
-    /// The host file has changed: which of the known places it still lists, and the names at new ones. Those that are listed
-    /// are asked again, even where that seemed hopeless: whoever writes the file may have mended more. Gives their names.
+    /// Other places are listed than before: how it stands with those that are known, and the names at new ones. Gives the names that are asked
+    /// anew.
     pub(super) fn relist(
         &mut self,
-        listed: &[bool],
+        listed: &[Listing],
         new: Vec<String>,
         now: Duration,
     ) -> Vec<String> {
         let mut again = new.clone();
-        for (host, is_listed) in self.hosts.iter_mut().zip(listed) {
-            host.is_listed = *is_listed;
-            if *is_listed {
+        for (host, listing) in self.hosts.iter_mut().zip(listed) {
+            host.is_listed = *listing != Listing::Unlisted;
+            if *listing == Listing::Anew {
                 host.is_hopeless = false;
                 host.is_set_aside = false;
                 again.push(host.name.clone());
@@ -469,6 +480,46 @@ impl Recruiter {
         }
         self.hosts.extend(new.into_iter().map(ListeningWorker::new));
         again
+    }
+
+    /// A worker may be dialled at another place: at this known one, or at one that gets the number of one that nobody uses any more, or a new one.
+    /// Gives its number.
+    pub(super) fn list(&mut self, known: Option<usize>, name: &str) -> usize {
+        if let Some(position) = known {
+            if let Some(host) = self.hosts.get_mut(position) {
+                // What was hopeless when it was asked last may have been mended since.
+                host.is_hopeless &= host.is_listed;
+                host.is_listed = true;
+            }
+            return position;
+        }
+        let new = ListeningWorker::new(name.to_owned());
+        let mut hosts = self.hosts.iter();
+        let is_free = |host: &ListeningWorker| !host.is_listed && host.in_use == 0;
+        match hosts.position(is_free) {
+            Some(free) => {
+                self.hosts[free] = new;
+                free
+            }
+            None => {
+                self.hosts.push(new);
+                self.hosts.len() - 1
+            }
+        }
+    }
+
+    /// No slot is asked for at this place any more.
+    pub(super) fn unlist(&mut self, position: usize) {
+        if let Some(host) = self.hosts.get_mut(position) {
+            host.is_listed = false;
+        }
+    }
+
+    /// Whether the worker at this place has proven its name, and works or has not failed since.
+    pub(super) fn has_proven(&self, position: usize) -> bool {
+        self.hosts.get(position).is_some_and(|host| {
+            host.in_use > host.attempts || host.capacity.is_some() && !host.is_failing()
+        })
     }
 
     /// Nobody will dial in any more.
