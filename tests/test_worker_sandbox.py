@@ -224,6 +224,31 @@ def test_a_worker_whose_sandbox_may_change_by_what_managers_are_judged_does_not_
     )
 
 
+@pytest.mark.parametrize("kind", ["read", "write", "link on the way"])
+def test_a_worker_whose_sandbox_could_change_what_its_paths_lead_to_does_not_start(
+    kind: str, site: Site
+) -> None:
+    """A task could put a link to anything into the place of a listed path, for the slots behind it."""
+    scratch, data = site.place / "scratch", site.place / "data"
+    for one in (scratch, data):
+        one.mkdir()
+    inner = scratch / "inner"
+    if kind == "link on the way":
+        inner.symlink_to(data)
+    else:
+        inner.mkdir()
+    lists = f"write = ['{scratch}', '{inner}']" if kind == "write" else f"write = ['{scratch}']"
+    if kind != "write":
+        lists += f"\nread = ['{inner}']"
+    policy = site.place / "policy.toml"
+    policy.write_text(f"{CONFINED}{lists}\n")
+    command = [sys.executable, "-P", "-m", "exoskel", "worker", "--listen", "tcp://127.0.0.1:0"]
+    command += ["--credential", str(site.issue("worker", NAME)), "--policy", str(policy)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{inner}, which is reached by way of {scratch}, where code may write" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

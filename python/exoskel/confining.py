@@ -13,6 +13,7 @@ import struct
 import sys
 
 from . import _core, control_groups
+from .path_places import check_apart
 from .process_zygote import DIAL_FD
 
 # Type checkers take any name TYPE_CHECKING as true; `typing` itself would be a tenth of a process's memory.
@@ -133,7 +134,14 @@ def confine(
 
 
 def allowed(sandbox: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """Return what a process in this sandbox may use, with a folder of its own, as `_core.confine` takes it."""
+    """Return what a process in this sandbox may use, with a folder of its own, as `_core.confine` takes it.
+
+    Raises
+    ------
+    PermissionError
+        If code in it could change what its paths lead to; an earlier process may have done so.
+    """
+    check_apart(sandbox)
     proxy = sandbox.get("proxy")
     return {
         "read": [*map(os.fspath, sandbox["read"]), *([] if proxy is None else [proxy])],

@@ -7,17 +7,17 @@ no sockets but that of its session, one to the worker's signer, and one to its s
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import sys
 
 from . import _core, confining
 from .errors import PolicyError
+from .path_places import check_apart, lie_below, way_to
 
 # Type checkers take any name TYPE_CHECKING as true; `typing` itself would be a tenth of a slot's memory.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
 __all__ = ["check", "check_files", "confine", "leave_output"]
@@ -28,8 +28,6 @@ _FILES = ("policy", "revocation_list", "trust_anchors", "vomsdir")
 # What a slot keeps in its environment besides what every process in a sandbox does.
 _SLOT = "EXOSKEL_SLOT"
 _DESCRIPTOR_BYTES = 4
-# More links than the system follows.
-_LINKS_MAX = 40
 
 
 def check(sandbox: Mapping[str, Any], options: Mapping[str, Any]) -> None:
@@ -58,7 +56,7 @@ def check(sandbox: Mapping[str, Any], options: Mapping[str, Any]) -> None:
 
 
 def check_files(sandbox: Mapping[str, Any], files: Mapping[str, Any]) -> None:
-    """See that code in a sandbox gets neither at secrets nor at the files by which others are judged.
+    """See that code in a sandbox gets neither at secrets nor at the files by which others are judged, and can't change what its paths lead to.
 
     Parameters
     ----------
@@ -72,6 +70,7 @@ def check_files(sandbox: Mapping[str, Any], files: Mapping[str, Any]) -> None:
     PermissionError
         If it would.
     """
+    check_apart(sandbox)
     read = confining.allowed_read(sandbox)
     named = [
         (name, str(files[name])) for name in (*_SECRETS, *_FILES) if files.get(name) is not None
@@ -82,9 +81,9 @@ def check_files(sandbox: Mapping[str, Any], files: Mapping[str, Any]) -> None:
         with contextlib.suppress(PolicyError):
             named += [("policy", str(path)) for path in _core.policy_files(policy)]
     for name, path in named:
-        *links, place = _way_to(path)
-        kind = "write" if _lie_below([*links, place], sandbox["write"]) else "read"
-        if kind == "read" and (name not in _SECRETS or not _lie_below([place], read)):
+        *links, place = way_to(path)
+        kind = "write" if lie_below([*links, place], sandbox["write"]) else "read"
+        if kind == "read" and (name not in _SECRETS or not lie_below([place], read)):
             continue
         what = "its own credential" if name in _SECRETS else "a file by which peers are judged"
         raise PermissionError(
@@ -148,30 +147,3 @@ def leave_output(supervisor: int) -> None:
         os.dup2(own.fileno(), number)
     for one in (own, theirs, told):
         one.close()
-
-
-def _way_to(path: str) -> list[str]:
-    """Return by which links a path leads to a file, and where that is: who can put something else into the place of one of them chooses the file."""
-    found = []
-    here, rest = "/", os.path.join(os.getcwd(), path).split("/")[::-1]
-    while rest:
-        part = rest.pop()
-        if part == "..":
-            here = os.path.dirname(here)
-        elif part not in ("", "."):
-            place = os.path.join(here, part)
-            if not os.path.islink(place):
-                here = place
-                continue
-            found.append(place)
-            if len(found) > _LINKS_MAX:
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-            target = os.readlink(place)
-            here = "/" if target.startswith("/") else here
-            rest += target.split("/")[::-1]
-    return [*found, here]
-
-
-def _lie_below(places: Iterable[str], folders: Iterable[str]) -> bool:
-    above = tuple(f"{os.path.realpath(folder).rstrip('/')}/" for folder in folders)
-    return any(f"{place}/".startswith(above) for place in places)
