@@ -249,6 +249,33 @@ def test_a_worker_whose_sandbox_could_change_what_its_paths_lead_to_does_not_sta
     assert f"{inner}, which is reached by way of {scratch}, where code may write" in done.stderr
 
 
+@pytest.mark.parametrize("kind", ["second name", "mount", "mount below"])
+def test_a_worker_whose_credential_has_another_name_in_its_sandbox_does_not_start(
+    kind: str, site: Site
+) -> None:
+    """A path that leads elsewhere doesn't show that. The file itself does, and the folders in which it lies."""
+    secrets, data = site.place / "secrets", site.place / "data"
+    (data / "below").mkdir(parents=True)
+    secrets.mkdir()
+    credential = site.issue("worker", NAME).rename(secrets / "worker.pem")
+    policy = site.place / "policy.toml"
+    policy.write_text(f"{CONFINED}read = ['{data}']\n")
+    command = [sys.executable, "-P", "-m", "exoskel", "worker", "--listen", "tcp://127.0.0.1:0"]
+    command += ["--credential", str(credential), "--policy", str(policy)]
+    said = f"[sandbox] read covers {credential}, which is its own credential"
+    if kind == "second name":
+        os.link(credential, data / "other.pem")
+        said = f"got {credential} with 2 names, expected one"
+    else:
+        place = data / "below" if kind == "mount below" else data
+        mount = 'mount --bind "$0" "$1" && shift && exec "$@"'
+        shell = ["sh", "-c", mount, str(secrets), str(place)]
+        command = ["unshare", "--user", "--map-root-user", "--mount", *shell, *command]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert said in done.stderr
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 
 # Type checkers take any name TYPE_CHECKING as true; `typing` itself would be a tenth of a slot's memory.
 TYPE_CHECKING = False
@@ -14,10 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
-__all__ = ["check_apart", "lie_below", "way_to"]
+__all__ = ["check_apart", "leads_to", "lie_below", "way_to"]
 
 # More links than the system follows.
 _LINKS_MAX = 40
+_MOUNT_POINT = 4
 
 
 def check_apart(sandbox: Mapping[str, Any]) -> None:
@@ -70,3 +72,36 @@ def lie_below(places: Iterable[str], folders: Iterable[str]) -> bool:
     """Say whether one of some places is one of some folders or lies below it."""
     above = tuple(f"{os.path.realpath(folder).rstrip('/')}/" for folder in folders)
     return any(f"{place}/".startswith(above) for place in places)
+
+
+def leads_to(folders: Iterable[str], place: str) -> bool:
+    """Say whether what is at a place is found in one of some folders, by whatever name: a mount shows a folder at two places."""
+    wanted = {_identity(one) for one in _with_parents(place)} - {None}
+    given = [os.path.realpath(folder) for folder in folders]
+    shown = [point for point in _mount_points() if lie_below([point], given)] if given else []
+    return any(_identity(one) in wanted for one in (*given, *shown))
+
+
+def _with_parents(place: str) -> list[str]:
+    found = [place]
+    while (above := os.path.dirname(found[-1])) != found[-1]:
+        found.append(above)
+    return found
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _mount_points() -> list[str]:
+    with open("/proc/self/mountinfo", "rb") as file:
+        names = [line.split()[_MOUNT_POINT] for line in file]
+    return [os.fsdecode(re.sub(rb"\\([0-7]{3})", _byte, name)) for name in names]
+
+
+def _byte(found: re.Match[bytes]) -> bytes:
+    return bytes([int(found[1], 8)])

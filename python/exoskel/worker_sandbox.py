@@ -12,7 +12,7 @@ import sys
 
 from . import _core, confining
 from .errors import PolicyError
-from .path_places import check_apart, lie_below, way_to
+from .path_places import check_apart, leads_to, lie_below, way_to
 
 # Type checkers take any name TYPE_CHECKING as true; `typing` itself would be a tenth of a slot's memory.
 TYPE_CHECKING = False
@@ -82,8 +82,13 @@ def check_files(sandbox: Mapping[str, Any], files: Mapping[str, Any]) -> None:
             named += [("policy", str(path)) for path in _core.policy_files(policy)]
     for name, path in named:
         *links, place = way_to(path)
-        kind = "write" if lie_below([*links, place], sandbox["write"]) else "read"
-        if kind == "read" and (name not in _SECRETS or not lie_below([place], read)):
+        if name in _SECRETS and _names_of(place) > 1:
+            raise PermissionError(
+                f"got {path} with {_names_of(place)} names, expected one: by another one code in a sandbox could read it; copy it, and remove the old one"
+            )
+        is_written = lie_below(links, sandbox["write"]) or leads_to(sandbox["write"], place)
+        kind = "write" if is_written else "read"
+        if kind == "read" and (name not in _SECRETS or not leads_to(read, place)):
             continue
         what = "its own credential" if name in _SECRETS else "a file by which peers are judged"
         raise PermissionError(
@@ -147,3 +152,11 @@ def leave_output(supervisor: int) -> None:
         os.dup2(own.fileno(), number)
     for one in (own, theirs, told):
         one.close()
+
+
+def _names_of(place: str) -> int:
+    try:
+        return os.stat(place).st_nlink
+    except FileNotFoundError:
+        # Whoever needs it says so.
+        return 0
