@@ -277,6 +277,37 @@ def test_a_worker_whose_credential_has_another_name_in_its_sandbox_does_not_star
 
 
 @pytest.mark.parametrize(
+    "kind", ["modules", "below modules", "package", "prefix", "told workers", "temporary"]
+)
+def test_a_worker_whose_sandbox_may_change_what_runs_outside_of_it_does_not_start(
+    kind: str, site: Site
+) -> None:
+    """A `sitecustomize.py` there would run in the next worker, which nothing confines."""
+    modules, home = site.place / "modules", site.place / "home"
+    for one in (modules / "below", home / ".exoskel" / "run", site.place / "temporary"):
+        one.mkdir(parents=True)
+    written = {
+        "modules": modules,
+        "below modules": modules / "below",
+        "package": Path(ex.__file__).parent / "cli",
+        "prefix": Path(sys.prefix),
+        "told workers": home,
+        "temporary": site.place / "temporary",
+    }[kind]
+    policy = site.place / "policy.toml"
+    policy.write_text(f"{CONFINED}write = ['{written}']\n")
+    own = {"HOME": str(home), "PYTHONPATH": str(modules), "TMPDIR": str(site.place / "temporary")}
+    command = [sys.executable, "-P", "-m", "exoskel", "worker", "--listen", "tcp://127.0.0.1:0"]
+    command += ["--credential", str(site.issue("worker", NAME)), "--policy", str(policy)]
+    environment = {**os.environ, **own}
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=20, env=environment
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"write names {written}, where code could change what runs outside" in done.stderr
+
+
+@pytest.mark.parametrize(
     ("line", "said"),
     [
         ("total_memory = '1 GiB'", "[sandbox] total_memory: it holds the processes of jobs"),

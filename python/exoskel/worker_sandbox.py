@@ -17,7 +17,7 @@ from .path_places import check_apart, leads_to, lie_below, way_to
 # Type checkers take any name TYPE_CHECKING as true; `typing` itself would be a tenth of a slot's memory.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
 __all__ = ["check", "check_files", "confine", "leave_output"]
@@ -94,6 +94,7 @@ def check_files(sandbox: Mapping[str, Any], files: Mapping[str, Any]) -> None:
         raise PermissionError(
             f"[sandbox] {kind} covers {path}, which is {what}: put it elsewhere, or take the folder out of `{kind}`"
         )
+    _check_unconfined(sandbox["write"])
 
 
 def confine(sandbox: Mapping[str, Any], told: Mapping[str, Any]) -> list[str]:
@@ -160,3 +161,16 @@ def _names_of(place: str) -> int:
     except FileNotFoundError:
         # Whoever needs it says so.
         return 0
+
+
+def _check_unconfined(write: Iterable[str]) -> None:
+    """See that code in a sandbox writes nothing that runs outside of it: programs, modules that Python finds, what workers in the background are told."""
+    for listed in map(os.fspath, write):
+        real = os.path.realpath(listed)
+        for path in confining.unconfined_paths():
+            # Where many have their own files below, only the folder itself matters.
+            is_within = path != confining.temporary() and lie_below([real], [path])
+            if is_within or lie_below(way_to(path), [real]):
+                raise PermissionError(
+                    f"[sandbox] write names {listed}, where code could change what runs outside of the sandbox ({path}): take it out of `write`"
+                )
