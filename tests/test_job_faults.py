@@ -21,6 +21,7 @@ from tests.processes import eventually, gone
 from exoskel import Job, LinkError, ProcessEndedError, Ssh
 from exoskel.errors import StartpointError
 from exoskel.job_control import local_jobs
+from exoskel.job_orphans import MARK
 from exoskel.job_process import JobNode
 from exoskel.job_state import JobState
 from exoskel.link_arguments import said_startpoint
@@ -74,6 +75,11 @@ def test_nobody_can_cancel_a_process_by_its_future(job: Job) -> None:
     assert started.values(timeout=SECONDS) == [0, 1]
 
 
+def mark(_here: Any) -> str:
+    """Return the mark of the agent that has started this process."""
+    return os.environ[MARK]
+
+
 GARBAGE = {
     "no key": b'{"key": "AAAA"}',
     "nested": b"[" * 8000,
@@ -120,6 +126,18 @@ def test_what_a_peer_says_names_no_file_of_this_host(tmp_path: Path) -> None:
         with pytest.raises(StartpointError) as raised:
             said_startpoint(text)
         assert "the name of a file" not in str(raised.value)
+
+
+@pytest.mark.parametrize("is_function", [False, True])
+def test_nobody_replaces_the_mark_by_which_an_agent_finds_its_processes(
+    job: Job, is_function: bool
+) -> None:
+    plain = job.start(mark, env={"OTHER": "1"}).values(SECONDS)
+    if is_function:
+        assert job.start(mark, env={MARK: "agent-1-1"}).values(SECONDS) == plain
+        return
+    words = ["sh", "-c", f'test "${MARK}" = "{plain[0]}"']
+    assert job.start(words, env={MARK: "agent-1-1"}).wait(SECONDS) == [0]
 
 
 def test_a_process_that_floods_and_never_reads_holds_up_nobody(job: Job) -> None:
