@@ -3,7 +3,7 @@
     python examples/sqlite_sink.py
 
 A sink has three verbs. `write` takes a result, `commit` makes all results so far durable and says where the sink is, and `rewind` cuts
-the sink back to such a position. Here a position is the number of rows. Kill this program at any moment and start it again: it goes on.
+the sink back to such a position. `is_in` says which file is no place for a journal. Here a position is the number of rows. Kill this program at any moment and start it again: it goes on.
 """
 
 import argparse
@@ -34,6 +34,10 @@ class SqliteTable:
     def sink_text(self) -> str:
         """Say which database it is: a journal goes on only with the same one."""
         return f"SQLite table in {self._path.absolute()}"
+
+    def is_in(self, path: str) -> bool:
+        """Say whether a path leads to the database."""
+        return Path(path).resolve() == self._path.resolve()
 
     def rewind(self, position: bytes | None) -> bytes:
         """Remove all rows behind a position."""

@@ -19,8 +19,13 @@ import pytest
 from tests.processes import eventually, gone
 
 from exoskel import Job, LinkError, ProcessEndedError, Ssh
+from exoskel.errors import StartpointError
 from exoskel.job_control import local_jobs
+from exoskel.job_orphans import MARK
 from exoskel.job_process import JobNode
+from exoskel.job_state import JobState
+from exoskel.link_arguments import said_startpoint
+from exoskel.links import Call
 
 SECONDS = 60.0
 
@@ -70,11 +75,17 @@ def test_nobody_can_cancel_a_process_by_its_future(job: Job) -> None:
     assert started.values(timeout=SECONDS) == [0, 1]
 
 
+def mark(_here: Any) -> str:
+    """Return the mark of the agent that has started this process."""
+    return os.environ[MARK]
+
+
 GARBAGE = {
     "no key": b'{"key": "AAAA"}',
     "nested": b"[" * 8000,
     "no words": b"3",
     "a startpoint of somebody else": b'{"here": "exo://nobody"}',
+    "a startpoint that is no text": b'{"here": "exo://\\ud800"}',
     "no sibling": b'{"sibling": 7}',
     "not JSON": b"\xff\xfe",
 }
@@ -92,6 +103,41 @@ def test_what_a_process_says_wrongly_harms_nobody_else(job: Job, what: str) -> N
     script = HOSTILE.format(words=[GARBAGE[what]], then="")
     assert job.start([sys.executable, "-c", script]).wait(SECONDS) == [0]
     assert job.start(stay, count=2).values(timeout=SECONDS) == [0, 1]
+
+
+def test_what_is_said_wrongly_loses_none_that_is_said_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An agent hands over together what many processes say, wherever they have said it at the same time."""
+    taken_in = JobState.here
+
+    def here(state: JobState, call: Call, found: list[tuple[int, str]]) -> None:
+        taken_in(state, call, [(number, "exo://\ud800") for number, _ in found] + found)
+
+    monkeypatch.setattr(JobState, "here", here)
+    with Job() as job:
+        assert job.start(stay, count=2).values(timeout=5) == [0, 1]
+
+
+def test_what_a_peer_says_names_no_file_of_this_host(tmp_path: Path) -> None:
+    place = tmp_path / "file"
+    place.write_text("")
+    for text in (str(place), "exo://\ud800"):
+        with pytest.raises(StartpointError) as raised:
+            said_startpoint(text)
+        assert "the name of a file" not in str(raised.value)
+
+
+@pytest.mark.parametrize("is_function", [False, True])
+def test_nobody_replaces_the_mark_by_which_an_agent_finds_its_processes(
+    job: Job, is_function: bool
+) -> None:
+    plain = job.start(mark, env={"OTHER": "1"}).values(SECONDS)
+    if is_function:
+        assert job.start(mark, env={MARK: "agent-1-1"}).values(SECONDS) == plain
+        return
+    words = ["sh", "-c", f'test "${MARK}" = "{plain[0]}"']
+    assert job.start(words, env={MARK: "agent-1-1"}).wait(SECONDS) == [0]
 
 
 def test_a_process_that_floods_and_never_reads_holds_up_nobody(job: Job) -> None:

@@ -315,7 +315,7 @@ def test_files_are_items_and_results(tmp_path: Path) -> None:
     summary = ex.run(
         shouted,
         ex.Files(tmp_path / "in", "*.txt"),
-        ex.Files(tmp_path / "out"),
+        ex.Files(tmp_path / "out", names="result"),
         ex.ParDegree(2),
         journal=tmp_path / "run.journal",
     )
@@ -325,13 +325,13 @@ def test_files_are_items_and_results(tmp_path: Path) -> None:
 
 
 def test_the_name_of_a_file_stays_in_its_folder(tmp_path: Path) -> None:
-    sink = ex.Files(tmp_path / "out")
+    sink = ex.Files(tmp_path / "out", names="result")
     sink.rewind(None)
-    for name in ("../out.txt", "", "..", "a/b"):
+    for name in ("../out.txt", "", "..", "a/b", ".bashrc"):
         with pytest.raises(ValueError, match="expected one without folders"):
             sink.write(0, (name, b""))
     with pytest.raises(TypeError, match="expected bytes or text"):
-        sink.write(0, 5)
+        sink.write(0, ("name", 5))
 
 
 def test_lines_say_which_one_is_wrong(manager: ex.Manager, tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_a_journal_is_not_the_sink(manager: ex.Manager, tmp_path: Path, is_link:
         out.write_text("")
         journal = tmp_path / "run.journal"
         journal.symlink_to(out)
-    with pytest.raises(JournalError, match=r"is the file to which results go"):
+    with pytest.raises(JournalError, match=r"is where results go"):
         manager.run(range(3), ex.JsonLines(out), journal=journal)
     assert not out.exists() or out.read_bytes() == b""
 
@@ -166,6 +166,8 @@ class Sink:
         pass
     def commit(self):
         return b"x" * (1 << 20)
+    def is_in(self, path):
+        return False
 
 if __name__ == "__main__":
     with ex.Manager(abs, ex.ParDegree(1)) as manager:
@@ -185,14 +187,113 @@ def test_a_full_disk_is_told_with_the_name_of_the_journal(tmp_path: Path) -> Non
     assert ran.stdout == f"{errno.EFBIG} run.journal\n", ran.stderr
 
 
-def test_two_results_of_one_name_are_one_file(tmp_path: Path) -> None:
-    """Whichever of them come together."""
-    names = ex.Files(tmp_path / "files")
-    assert (
-        ex.run(lambda number: ("same", str(number)), range(5), names, ex.ParDegree(1)).results == 5
-    )
+def named_alike(number: int) -> tuple[str, str]:
+    return "same", str(number)
+
+
+def test_two_results_of_one_name_are_an_error(tmp_path: Path) -> None:
+    """Else one of them would be lost, perhaps to a worker that answers by the name of another's result."""
+    sink = ex.Files(tmp_path / "files", names="result")
+    with pytest.raises(FileExistsError) as raised:
+        ex.run(named_alike, range(5), sink, ex.ParDegree(1))
+    assert "item 1" in raised.value.__notes__[0]
     assert [one.name for one in (tmp_path / "files").iterdir()] == ["same"]
-    assert (tmp_path / "files" / "same").read_text() == "4"
+    assert (tmp_path / "files" / "same").read_text() == "0"
+
+
+def named_by_the_index_before(number: int) -> tuple[str, str]:
+    return f"{number - 1:08}", "not this item's"
+
+
+def test_results_choose_names_only_if_the_program_says_so(tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    with pytest.raises(TypeError, match='names="result"'):
+        ex.run(named_by_the_index_before, range(5), ex.Files(folder), ex.ParDegree(1))
+    assert list(folder.iterdir()) == []
+    with pytest.raises(TypeError, match="got str as the result for a file, expected a pair"):
+        ex.run(str, range(5), ex.Files(folder, names="result"), ex.ParDegree(1))
+    with pytest.raises(ValueError, match='expected "index" or "result"'):
+        ex.Files(folder, names="both")  # type: ignore[arg-type]
+
+
+def named_as_a_module(number: int) -> tuple[str, str]:
+    return "numpy.py", "raise SystemExit"
+
+
+@pytest.mark.parametrize("is_dangling", [False, True])
+def test_a_result_replaces_no_file_that_was_there(tmp_path: Path, is_dangling: bool) -> None:
+    folder, elsewhere = tmp_path / "files", tmp_path / "elsewhere"
+    folder.mkdir()
+    if is_dangling:
+        (folder / "numpy.py").symlink_to(elsewhere)
+    else:
+        (folder / "numpy.py").write_text("mine")
+    for sink, function in (
+        (ex.Files(folder, names="result"), named_as_a_module),
+        (ex.Files(folder, name=lambda _: "numpy.py"), str),
+    ):
+        with pytest.raises(FileExistsError, match=r"numpy\.py"):
+            ex.run(function, range(3), sink, ex.ParDegree(1))
+        assert [one.name for one in folder.iterdir()] == ["numpy.py"]
+    assert is_dangling or (folder / "numpy.py").read_text() == "mine"
+    assert not elsewhere.exists()
+
+
+@pytest.mark.parametrize("way", ["files/run.journal", "files/below/run.journal", "into", "out"])
+def test_a_journal_does_not_lie_in_the_folder_of_results(tmp_path: Path, way: str) -> None:
+    """A result could take its place, and what is in a journal is believed."""
+    (tmp_path / "files" / "below").mkdir(parents=True)
+    (tmp_path / "into").symlink_to("files/run.journal")
+    (tmp_path / "files" / "out").symlink_to("../run.journal")
+    journal = tmp_path / ("files/out" if way == "out" else way)
+    with pytest.raises(JournalError, match="is where results go"):
+        ex.run(str, range(3), ex.Files(tmp_path / "files"), ex.ParDegree(1), journal=journal)
+    assert not journal.exists()
+
+
+KILLED = """
+import os, signal, sys
+import exoskel as ex
+
+class Killed(ex.Files):
+    def commit(self):
+        position = super().commit()
+        if int(position.split()[0]) >= int(sys.argv[1]) > 0:
+            # The files have their names, and the journal does not know.
+            os.kill(os.getpid(), signal.SIGKILL)
+        return position
+
+if __name__ == "__main__":
+    print(ex.run(str, range(40), Killed("files"), ex.ParDegree(2), journal="run.journal"))
+"""
+
+
+def test_files_are_cut_back_to_what_the_journal_knows(tmp_path: Path) -> None:
+    """Aim: a run that goes on doesn't take its own files for foreign ones. Method: kill it between the commits of sink and journal."""
+    (tmp_path / "script.py").write_text(KILLED)
+    for least in ("1", "1", "20"):
+        ran = subprocess.run(
+            [sys.executable, "script.py", least], cwd=tmp_path, capture_output=True, check=False
+        )
+        assert ran.returncode != 0
+        assert any(not one.name.startswith(".") for one in (tmp_path / "files").iterdir())
+    subprocess.run([sys.executable, "script.py", "0"], cwd=tmp_path, check=True)
+    found = {one.name: one.read_text() for one in (tmp_path / "files").iterdir()}
+    assert found == {f"{number:08}": str(number) for number in range(40)}
+
+
+def test_files_come_into_a_folder_without_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a memory card."""
+
+    def no_link(_from: str, _to: str) -> None:
+        raise PermissionError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", no_link)
+    ex.run(str, range(3), ex.Files(tmp_path / "files"), ex.ParDegree(1))
+    found = {one.name: one.read_text() for one in (tmp_path / "files").iterdir()}
+    assert found == {f"{number:08}": str(number) for number in range(3)}
 
 
 def test_no_result_has_the_name_of_a_part(tmp_path: Path) -> None:

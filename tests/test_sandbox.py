@@ -209,6 +209,29 @@ def test_what_can_not_be_held_is_an_error_and_nothing_runs(tmp_path: Path) -> No
     assert "it runs" not in text
 
 
+@pytest.mark.parametrize("kind", ["read", "write", "link"])
+def test_no_path_is_used_that_code_could_put_another_into_the_place_of(
+    tmp_path: Path, kind: str
+) -> None:
+    """Code of one process could leave a link to anything there for the next one."""
+    scratch = tmp_path / "scratch"
+    inner = scratch / "inner"
+    scratch.mkdir()
+    if kind == "link":
+        inner.symlink_to(tmp_path)
+    else:
+        inner.mkdir()
+    read = [] if kind == "write" else [inner]
+    write = [scratch, inner] if kind == "write" else [scratch]
+    said = f"{inner}, which is reached by way of {scratch}, where code may write"
+    sandbox = ex.Sandbox(read=read, write=write)
+    text = ended(sandbox, nothing)
+    assert said in text
+    assert "it runs" not in text
+    with ex.Job() as job, pytest.raises(ex.ProcessEndedError, match=re.escape(said)):
+        job.start(("true",), sandbox=sandbox).wait(timeout=60)
+
+
 def read_file(_here: Any, place: str) -> str:
     """Read a file in a sandbox."""
     return Path(place).read_text()

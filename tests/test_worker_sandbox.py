@@ -224,6 +224,89 @@ def test_a_worker_whose_sandbox_may_change_by_what_managers_are_judged_does_not_
     )
 
 
+@pytest.mark.parametrize("kind", ["read", "write", "link on the way"])
+def test_a_worker_whose_sandbox_could_change_what_its_paths_lead_to_does_not_start(
+    kind: str, site: Site
+) -> None:
+    """A task could put a link to anything into the place of a listed path, for the slots behind it."""
+    scratch, data = site.place / "scratch", site.place / "data"
+    for one in (scratch, data):
+        one.mkdir()
+    inner = scratch / "inner"
+    if kind == "link on the way":
+        inner.symlink_to(data)
+    else:
+        inner.mkdir()
+    lists = f"write = ['{scratch}', '{inner}']" if kind == "write" else f"write = ['{scratch}']"
+    if kind != "write":
+        lists += f"\nread = ['{inner}']"
+    policy = site.place / "policy.toml"
+    policy.write_text(f"{CONFINED}{lists}\n")
+    command = [sys.executable, "-P", "-m", "exoskel", "worker", "--listen", "tcp://127.0.0.1:0"]
+    command += ["--credential", str(site.issue("worker", NAME)), "--policy", str(policy)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{inner}, which is reached by way of {scratch}, where code may write" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["second name", "mount", "mount below"])
+def test_a_worker_whose_credential_has_another_name_in_its_sandbox_does_not_start(
+    kind: str, site: Site
+) -> None:
+    """A path that leads elsewhere doesn't show that. The file itself does, and the folders in which it lies."""
+    secrets, data = site.place / "secrets", site.place / "data"
+    (data / "below").mkdir(parents=True)
+    secrets.mkdir()
+    credential = site.issue("worker", NAME).rename(secrets / "worker.pem")
+    policy = site.place / "policy.toml"
+    policy.write_text(f"{CONFINED}read = ['{data}']\n")
+    command = [sys.executable, "-P", "-m", "exoskel", "worker", "--listen", "tcp://127.0.0.1:0"]
+    command += ["--credential", str(credential), "--policy", str(policy)]
+    said = f"[sandbox] read covers {credential}, which is its own credential"
+    if kind == "second name":
+        os.link(credential, data / "other.pem")
+        said = f"got {credential} with 2 names, expected one"
+    else:
+        place = data / "below" if kind == "mount below" else data
+        mount = 'mount --bind "$0" "$1" && shift && exec "$@"'
+        shell = ["sh", "-c", mount, str(secrets), str(place)]
+        command = ["unshare", "--user", "--map-root-user", "--mount", *shell, *command]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    "kind", ["modules", "below modules", "package", "prefix", "told workers", "temporary"]
+)
+def test_a_worker_whose_sandbox_may_change_what_runs_outside_of_it_does_not_start(
+    kind: str, site: Site
+) -> None:
+    """A `sitecustomize.py` there would run in the next worker, which nothing confines."""
+    modules, home = site.place / "modules", site.place / "home"
+    for one in (modules / "below", home / ".exoskel" / "run", site.place / "temporary"):
+        one.mkdir(parents=True)
+    written = {
+        "modules": modules,
+        "below modules": modules / "below",
+        "package": Path(ex.__file__).parent / "cli",
+        "prefix": Path(sys.prefix),
+        "told workers": home,
+        "temporary": site.place / "temporary",
+    }[kind]
+    policy = site.place / "policy.toml"
+    policy.write_text(f"{CONFINED}write = ['{written}']\n")
+    own = {"HOME": str(home), "PYTHONPATH": str(modules), "TMPDIR": str(site.place / "temporary")}
+    command = [sys.executable, "-P", "-m", "exoskel", "worker", "--listen", "tcp://127.0.0.1:0"]
+    command += ["--credential", str(site.issue("worker", NAME)), "--policy", str(policy)]
+    environment = {**os.environ, **own}
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=20, env=environment
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"write names {written}, where code could change what runs outside" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

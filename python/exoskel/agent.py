@@ -311,7 +311,7 @@ class Agent:
                 for one in (number, *what["joined"]):
                     self._tell_end(one, None, reason)
                 return
-            said = {**opened, **self.environment, **what["environment"]}
+            said = {**opened, **self._environment_of(what)}
             shown = AgentGroup(number, shown_program(words, told))
             self._start(ProcessStart(number, words, directory, must_enter, said), told, shown)
             return
@@ -319,7 +319,7 @@ class Agent:
             if not self._may_start(number, rank, told["size"], group):
                 continue
             said = {RANK: str(rank), SIZE: str(told["size"])}
-            said |= self.environment | what["environment"]
+            said |= self._environment_of(what)
             start = ProcessStart(number, words, directory, must_enter, said)
             if (label := what.get("label")) is not None:
                 start = replace(start, before=f"[{label} {rank}] " if label else f"[{rank}] ")
@@ -349,6 +349,10 @@ class Agent:
         own = ("groups", "together")
         asked = {name: value for name, value in sandbox.items() if name not in own}
         return {**asked, **self._control_groups.of_start(group, asked)}
+
+    def _environment_of(self, what: dict[str, Any]) -> dict[str, str]:
+        """Return what processes are to have in their environment. By its mark an agent finds them again, whatever their creator says."""
+        return {**self.environment, **what["environment"], MARK: self.environment[MARK]}
 
     def _may_start(self, number: int, rank: int, size: int, group: int) -> bool:
         """Whether a process can be started; why not is told."""

@@ -13,6 +13,7 @@ import struct
 import sys
 
 from . import _core, control_groups
+from .path_places import check_apart
 from .process_zygote import DIAL_FD
 
 # Type checkers take any name TYPE_CHECKING as true; `typing` itself would be a tenth of a process's memory.
@@ -41,6 +42,8 @@ __all__ = [
     "reason_of",
     "system_read",
     "take_sockets",
+    "temporary",
+    "unconfined_paths",
 ]
 
 # In the environment of a process in a sandbox: to whom it may connect.
@@ -133,7 +136,14 @@ def confine(
 
 
 def allowed(sandbox: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """Return what a process in this sandbox may use, with a folder of its own, as `_core.confine` takes it."""
+    """Return what a process in this sandbox may use, with a folder of its own, as `_core.confine` takes it.
+
+    Raises
+    ------
+    PermissionError
+        If code in it could change what its paths lead to; an earlier process may have done so.
+    """
+    check_apart(sandbox)
     proxy = sandbox.get("proxy")
     return {
         "read": [*map(os.fspath, sandbox["read"]), *([] if proxy is None else [proxy])],
@@ -235,6 +245,17 @@ def _system_paths() -> list[str]:
     # The first place where modules are found is where the agent was started.
     modules = sys.path if sys.flags.safe_path else sys.path[1:]
     return [path for path in (*_SYSTEM, *_python_folders(), *modules) if os.path.isabs(path)]
+
+
+def temporary() -> str:
+    """Return where this account's programs make folders of their own. `tempfile` would be much of a slot's memory."""
+    return os.path.abspath(os.environ.get("TMPDIR") or "/tmp")
+
+
+def unconfined_paths() -> list[str]:
+    """Return what is run or believed outside of sandboxes: the system's programs, Python and what it finds, and what this account's workers are told."""
+    own = (os.path.expanduser("~/.exoskel/run"), temporary())
+    return sorted({*_system_paths(), *own})
 
 
 @functools.cache

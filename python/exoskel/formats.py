@@ -1,14 +1,17 @@
 """Files that are sources and sinks of runs: JSON lines, lines of text, records of fixed size, the files of a folder."""
 
+import contextlib
+import errno
 import fnmatch
 import itertools
 import json
 import os
+import re
 import stat
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from .errors import JournalError
 from .outcome import add_item_note
@@ -19,6 +22,9 @@ __all__ = ["File", "Files", "JsonLines", "Lines", "Records", "check_apart"]
 
 # What is written under another name first.
 _PART = ".exoskel-part"
+_MARK_BYTES = 8
+# What file systems say that know no second name of a file.
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 
 class _LineFile(ABC):
@@ -324,8 +330,7 @@ class Files:
     """The files of a folder, as a source or as a sink.
 
     As a source, each item is a `File`: a name and its contents, in the order of the names. As a sink, each result becomes a file of
-    its own, which is there whole or not at all. A result is a `File` or another pair of name and contents; or it is contents alone, and
-    ``name`` makes the file's name.
+    its own, which is there whole or not at all. A name that is there already, or that begins with a dot, is refused.
 
     Parameters
     ----------
@@ -334,7 +339,15 @@ class Files:
     pattern : str
         Which files a source takes, as `fnmatch` has it. Files in folders below don't count, nor those whose names begin with a dot.
     name : callable
-        Takes the index of an item and returns a name.
+        Takes the index of an item and returns the name of its result's file.
+    names : {"index", "result"}
+        Who names the files of a sink. With ``"index"`` it is ``name``, and results are contents. With ``"result"`` each result is a
+        `File` or another pair of name and contents: the workers choose the names then.
+
+    Raises
+    ------
+    ValueError
+        If ``names`` is another word.
     """
 
     def __init__(
@@ -342,13 +355,22 @@ class Files:
         folder: str | os.PathLike[str],
         pattern: str = "*",
         name: Callable[[int], str] = "{:08}".format,
+        names: Literal["index", "result"] = "index",
     ) -> None:
+        if names not in ("index", "result"):
+            raise ValueError(f'got names={names!r}, expected "index" or "result"')
         self._folder = os.fspath(folder)
         self._pattern = pattern
         self._name = name
-        # What has its name yet to come, by the name that it has now.
+        self._are_named_by_results = names == "result"
+        # Where each file is that has its name yet to come, by that name.
         self._written: dict[str, str] = {}
+        # The other names of files that have theirs, until it is known that the run knows so.
+        self._linked: list[str] = []
         self._next = 0
+        # In the other names of this run's files, so that it knows them again.
+        self._mark = ""
+        self._has_foreign_parts = True
 
     def __repr__(self) -> str:
         return f"Files({self._folder!r})"
@@ -371,41 +393,104 @@ class Files:
         """Say which folder it is."""
         return f"files in {os.path.realpath(self._folder)}"
 
-    def rewind(self, position: bytes | None) -> bytes:
-        """Make the folder, and remove what was not finished; see `Sink.rewind`.
+    def is_in(self, path: str | os.PathLike[str]) -> bool:
+        """Say whether a path leads into the folder."""
+        folder = f"{os.path.realpath(self._folder).rstrip('/')}/"
+        # It may be a link that lies there, or one that leads there.
+        parent, name = os.path.split(os.path.abspath(path))
+        places = (os.path.realpath(path), os.path.join(os.path.realpath(parent), name))
+        return any(f"{place}/".startswith(folder) for place in places)
 
-        A file that was finished after the position stays until the same result comes again and takes its place.
-        """
+    def rewind(self, position: bytes | None) -> bytes:
+        """Make the folder, and remove what this run has finished after the position; see `Sink.rewind`."""
         os.makedirs(self._folder, exist_ok=True)
         self._written.clear()
-        for name in os.listdir(self._folder):
-            if name.endswith(_PART):
-                os.unlink(os.path.join(self._folder, name))
-        return position or b"0"
+        self._linked.clear()
+        self._has_foreign_parts = True
+        if position is None:
+            # A run that goes on asks this, too, before it says where it was: so nothing is removed yet.
+            self._next, self._mark = 0, os.urandom(_MARK_BYTES).hex()
+            return self._position()
+        self._next, self._mark = _parts_of(position)
+        parts = {entry.inode(): entry for entry in self._parts() if self._is_own(entry.name)}
+        # What has its name since has the other one, too, until the run knows of it.
+        for entry in os.scandir(self._folder):
+            part = parts.get(entry.inode())
+            if part is None or entry.name.endswith(_PART):
+                continue
+            if int(part.name.split(".")[2]) >= self._next:
+                os.unlink(entry.path)
+        for part in parts.values():
+            os.unlink(part.path)
+        return position
 
     def write(self, index: int, result: Any) -> None:
         """Write a file under another name; see `Sink.write`."""
         name, contents = self._named(index, result)
         path = os.path.join(self._folder, name)
-        part = f"{path}{_PART}"
-        with open(part, "wb") as file:
+        if path in self._written or os.path.lexists(path):
+            error = FileExistsError(errno.EEXIST, "there is such a file already", path)
+            add_item_note(error, index)
+            raise error
+        if self._has_foreign_parts:
+            # Of runs that were killed, and that nobody goes on with here.
+            for entry in self._parts():
+                os.unlink(entry.path)
+            self._has_foreign_parts = False
+        part = os.path.join(self._folder, f".{self._mark}.{index}{_PART}")
+        with open(part, "xb") as file:
             file.write(contents)
-        self._written[part] = path
+        self._written[path] = part
         self._next = index + 1
 
     def commit(self) -> bytes:
         """Give all files their names; see `Sink.commit`."""
-        for part, path in self._written.items():
+        # Who commits again has kept the position before.
+        self._forget_linked()
+        for path, part in self._written.items():
             descriptor = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-            os.rename(part, path)
+            self._give_name(part, path)
         if self._written:
             sync_folder(self._folder)
         self._written.clear()
-        return str(self._next).encode()
+        return self._position()
+
+    def close(self) -> None:
+        """Remove what has no name. What a run may not know of keeps its second name, for `rewind`."""
+        for part in self._written.values():
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(part)
+        self._written.clear()
+
+    def _position(self) -> bytes:
+        return f"{self._next} {self._mark}".encode()
+
+    def _parts(self) -> list[os.DirEntry[str]]:
+        return [entry for entry in os.scandir(self._folder) if entry.name.endswith(_PART)]
+
+    def _is_own(self, part: str) -> bool:
+        return part.startswith(f".{self._mark}.")
+
+    def _give_name(self, part: str, path: str) -> None:
+        try:
+            # A rename would replace what has come there since.
+            os.link(part, path)
+        except OSError as error:
+            if error.errno not in _NO_LINKS or os.path.lexists(path):
+                raise
+            os.rename(part, path)
+        else:
+            self._linked.append(part)
+
+    def _forget_linked(self) -> None:
+        for part in self._linked:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(part)
+        self._linked.clear()
 
     def _names(self) -> list[str]:
         return sorted(
@@ -417,10 +502,18 @@ class Files:
         )
 
     def _named(self, index: int, result: Any) -> tuple[str, bytes]:
-        if isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], str):
-            name, contents = result
-        else:
-            name, contents = self._name(index), result
+        is_pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], str)
+        if is_pair != self._are_named_by_results:
+            expected = (
+                "a pair of name and contents"
+                if self._are_named_by_results
+                else 'contents alone, or names="result" in Files, by which workers choose the names'
+            )
+            got = "a pair of name and contents" if is_pair else type(result).__qualname__
+            wrong = TypeError(f"got {got} as the result for a file, expected {expected}")
+            add_item_note(wrong, index)
+            raise wrong
+        name, contents = result if is_pair else (self._name(index), result)
         if isinstance(contents, str):
             contents = contents.encode()
         if not isinstance(contents, (bytes, bytearray, memoryview)):
@@ -432,13 +525,22 @@ class Files:
         if (
             not name
             or os.path.basename(name) != name
-            or name in (".", "..")
+            or name.startswith(".")
             or "\0" in name
             or name.endswith(_PART)
         ):
             error = ValueError(
-                f"got {name!r:.60} as the name of a file, expected one without folders and not with {_PART} at its end"
+                f"got {name!r:.60} as the name of a file, expected one without folders, with no dot in front and not with {_PART} at its end"
             )
             add_item_note(error, index)
             raise error
         return name, bytes(contents)
+
+
+def _parts_of(position: bytes) -> tuple[int, str]:
+    found = re.fullmatch(rb"([0-9]+) ([0-9a-f]+)", position)
+    if found is None:
+        raise JournalError(
+            f"got {position!r:.40} as a position in a folder, expected the index of an item and a run's mark"
+        )
+    return int(found[1]), found[2].decode()

@@ -24,7 +24,7 @@ from .job_processes import Process, Processes, Record, ended, ended_text
 from .job_summary import JobSummary, ProcessSummary
 from .joining import invitation, invitation_file, new_word
 from .launchers import Launcher, own_host
-from .link_arguments import as_startpoint
+from .link_arguments import as_startpoint, said_startpoint
 from .peer_text import one_line
 from .start_request import PROCESSES_MAX
 
@@ -470,7 +470,7 @@ class JobState:
         for number, text in found:
             # What one process says wrongly is not its siblings' fault.
             with contextlib.suppress(StartpointError):
-                startpoints[number] = as_startpoint(text)
+                startpoints[number] = said_startpoint(text)
         named = [(number, one.node) for number, one in startpoints.items()]
         with self._changed:
             fresh = [self._records[one] for one in self._machine.here(_number_of(call), named)]
@@ -745,7 +745,7 @@ def _number_of(call: links.Call) -> int:
 
 
 def _own_startpoint(call: links.Call, text: str) -> links.Startpoint:
-    startpoint = as_startpoint(text)
+    startpoint = said_startpoint(text)
     if startpoint.node != call.peer:
         raise PermissionError(
             f"got a startpoint of {one_line(startpoint.node)}, expected {call.peer}'s own"

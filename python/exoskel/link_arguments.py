@@ -88,6 +88,17 @@ def as_startpoint(given: object) -> Startpoint:
     raise StartpointError(f"got {shown!r}, expected a text that begins with {_SCHEME}")
 
 
+def said_startpoint(text: str) -> Startpoint:
+    """Return the startpoint of a text that a peer has said, which is a `StartpointError` if it is none. Nothing is looked for on this host."""
+    try:
+        return Startpoint.parse(text)
+    except StartpointError:
+        raise
+    except ValueError as error:
+        # It has half a character, say.
+        raise StartpointError(f"got a text that is no startpoint: {error}") from error
+
+
 def restrictions(
     to: str | Iterable[str],
     handlers: str | Iterable[str] | None,

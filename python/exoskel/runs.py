@@ -144,6 +144,9 @@ class _Results:
     def commit(self) -> bytes:
         return b""
 
+    def is_in(self, path: str) -> bool:
+        return False
+
 
 class Closable(Protocol):  # what only a type needs
     """An iterator that can be ended early."""
@@ -203,8 +206,14 @@ def run_to_sink(
 def _check_sink(sink: Any) -> None:
     if not isinstance(sink, Sink):
         raise TypeError(
-            f'got {sink!r:.60} as the sink, expected one such as exoskel.JsonLines("out.jsonl"), with rewind, write and commit'
+            f'got {sink!r:.60} as the sink, expected one such as exoskel.JsonLines("out.jsonl"), with rewind, write, commit and is_in'
         )
+
+
+def _commit_last(sink: Sink) -> None:
+    """Commit for good: without a journal nothing is cut back. A sink drops at a commit what it has kept since the one before."""
+    sink.commit()
+    sink.commit()
 
 
 def _close_sink(sink: Any) -> None:
@@ -287,7 +296,7 @@ def run_reduction(
                 items = stack.enter_context(_items_of(source_of(source), 0))
             (result,) = reduced(items)
         sink.write(0, result)
-        sink.commit()
+        _commit_last(sink)
     finally:
         _close_sink(sink)
     return RunSummary(1, 0, 0)
@@ -433,7 +442,7 @@ def _run_plainly(
                     committed = now
         finally:
             # The results before an exception are good. The sink's own exception comes first.
-            sink.commit()
+            _commit_last(sink)
     return RunSummary(results, skipped, 0)
 
 
@@ -450,10 +459,9 @@ def _run_of(
     """Open a journal. What can't work is said here, before any work begins."""
     texts = (described(), source.source_text(), sink_text(sink))
     path = os.fspath(journal)
-    is_in = getattr(sink, "is_in", None)
-    if is_in is not None and is_in(path):
+    if sink.is_in(path):
         raise JournalError(
-            f"the journal {path} is the file to which results go; give the journal a file of its own"
+            f"the journal {path} is where results go, which could replace it; give the journal a file of its own, elsewhere"
         )
 
     def position() -> bytes:
@@ -491,6 +499,8 @@ def _run_with_journal(
             with contextlib.closing(stream):
                 deque(_tracked(_outcomes(stream, run, sink), total, progress, earlier), maxlen=0)
         run.finish()
+        # Again: what the sink has kept to be cut back, it keeps no longer.
+        sink.commit()
     return RunSummary(run.results, run.skipped, earlier)
 
 

@@ -1,7 +1,8 @@
 """Sinks of a run: where its results go, in the order of the items.
 
 A sink has three verbs, so that a run can be killed at any moment and go on: `Sink.write` takes a result, `Sink.commit` makes all that
-was written durable and says where the sink is then, and `Sink.rewind` cuts the sink back to such a position.
+was written durable and says where the sink is then, and `Sink.rewind` cuts the sink back to such a position. And it answers a question:
+`Sink.is_in`, whether results might go to a given file, which is no place for the journal then.
 """
 
 import os
@@ -58,7 +59,23 @@ class Sink(Protocol):
         Returns
         -------
         bytes
-            A position for `rewind`: behind the last result.
+            A position for `rewind`: behind the last result. Who commits again has kept the position before for good, and nothing
+            is cut back behind that.
+        """
+        ...
+
+    def is_in(self, path: str) -> bool:
+        """Say whether results might go to a file. A run's journal is refused there: what is in a journal is believed.
+
+        Parameters
+        ----------
+        path : str
+            The file, which may not be there.
+
+        Returns
+        -------
+        bool
+            True if so.
         """
         ...
 

@@ -7,12 +7,12 @@ no sockets but that of its session, one to the worker's signer, and one to its s
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import sys
 
 from . import _core, confining
 from .errors import PolicyError
+from .path_places import check_apart, leads_to, lie_below, way_to
 
 # Type checkers take any name TYPE_CHECKING as true; `typing` itself would be a tenth of a slot's memory.
 TYPE_CHECKING = False
@@ -28,8 +28,6 @@ _FILES = ("policy", "revocation_list", "trust_anchors", "vomsdir")
 # What a slot keeps in its environment besides what every process in a sandbox does.
 _SLOT = "EXOSKEL_SLOT"
 _DESCRIPTOR_BYTES = 4
-# More links than the system follows.
-_LINKS_MAX = 40
 
 
 def check(sandbox: Mapping[str, Any], options: Mapping[str, Any]) -> None:
@@ -58,7 +56,7 @@ def check(sandbox: Mapping[str, Any], options: Mapping[str, Any]) -> None:
 
 
 def check_files(sandbox: Mapping[str, Any], files: Mapping[str, Any]) -> None:
-    """See that code in a sandbox gets neither at secrets nor at the files by which others are judged.
+    """See that code in a sandbox gets neither at secrets nor at the files by which others are judged, and can't change what its paths lead to.
 
     Parameters
     ----------
@@ -72,6 +70,7 @@ def check_files(sandbox: Mapping[str, Any], files: Mapping[str, Any]) -> None:
     PermissionError
         If it would.
     """
+    check_apart(sandbox)
     read = confining.allowed_read(sandbox)
     named = [
         (name, str(files[name])) for name in (*_SECRETS, *_FILES) if files.get(name) is not None
@@ -82,14 +81,20 @@ def check_files(sandbox: Mapping[str, Any], files: Mapping[str, Any]) -> None:
         with contextlib.suppress(PolicyError):
             named += [("policy", str(path)) for path in _core.policy_files(policy)]
     for name, path in named:
-        *links, place = _way_to(path)
-        kind = "write" if _lie_below([*links, place], sandbox["write"]) else "read"
-        if kind == "read" and (name not in _SECRETS or not _lie_below([place], read)):
+        *links, place = way_to(path)
+        if name in _SECRETS and _names_of(place) > 1:
+            raise PermissionError(
+                f"got {path} with {_names_of(place)} names, expected one: by another one code in a sandbox could read it; copy it, and remove the old one"
+            )
+        is_written = lie_below(links, sandbox["write"]) or leads_to(sandbox["write"], place)
+        kind = "write" if is_written else "read"
+        if kind == "read" and (name not in _SECRETS or not leads_to(read, place)):
             continue
         what = "its own credential" if name in _SECRETS else "a file by which peers are judged"
         raise PermissionError(
             f"[sandbox] {kind} covers {path}, which is {what}: put it elsewhere, or take the folder out of `{kind}`"
         )
+    _check_unconfined(sandbox["write"])
 
 
 def confine(sandbox: Mapping[str, Any], told: Mapping[str, Any]) -> list[str]:
@@ -150,28 +155,22 @@ def leave_output(supervisor: int) -> None:
         one.close()
 
 
-def _way_to(path: str) -> list[str]:
-    """Return by which links a path leads to a file, and where that is: who can put something else into the place of one of them chooses the file."""
-    found = []
-    here, rest = "/", os.path.join(os.getcwd(), path).split("/")[::-1]
-    while rest:
-        part = rest.pop()
-        if part == "..":
-            here = os.path.dirname(here)
-        elif part not in ("", "."):
-            place = os.path.join(here, part)
-            if not os.path.islink(place):
-                here = place
-                continue
-            found.append(place)
-            if len(found) > _LINKS_MAX:
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-            target = os.readlink(place)
-            here = "/" if target.startswith("/") else here
-            rest += target.split("/")[::-1]
-    return [*found, here]
+def _names_of(place: str) -> int:
+    try:
+        return os.stat(place).st_nlink
+    except FileNotFoundError:
+        # Whoever needs it says so.
+        return 0
 
 
-def _lie_below(places: Iterable[str], folders: Iterable[str]) -> bool:
-    above = tuple(f"{os.path.realpath(folder).rstrip('/')}/" for folder in folders)
-    return any(f"{place}/".startswith(above) for place in places)
+def _check_unconfined(write: Iterable[str]) -> None:
+    """See that code in a sandbox writes nothing that runs outside of it: programs, modules that Python finds, what workers in the background are told."""
+    for listed in map(os.fspath, write):
+        real = os.path.realpath(listed)
+        for path in confining.unconfined_paths():
+            # Where many have their own files below, only the folder itself matters.
+            is_within = path != confining.temporary() and lie_below([real], [path])
+            if is_within or lie_below(way_to(path), [real]):
+                raise PermissionError(
+                    f"[sandbox] write names {listed}, where code could change what runs outside of the sandbox ({path}): take it out of `write`"
+                )
