@@ -211,6 +211,7 @@ class Agent:
 
     def cut_off(self, by_order: bool = False) -> None:
         """End all, as whoever has started this agent has gone. For every thread."""
+        self._is_ordered |= by_order
         self.is_cut_off = True
         self.ask(self.end_by_order if by_order else self.end)
 
@@ -258,7 +259,6 @@ class Agent:
 
     def end_by_order(self) -> None:
         """End all processes though their creator is there: what they have not done is to be seen by their exit codes."""
-        self._is_ordered = True
         for process in self._processes.values():
             if process.is_joined:
                 self._tell(process, (None, None, ORDERED))
@@ -733,7 +733,9 @@ class Agent:
     def _tell_end(
         self, number: int, end: ProcessEnd | None, text: str, joined: Sequence[list[Any]] = ()
     ) -> None:
-        if self._machine.has_left:
+        # To a creator that is still there, who is cut off is lost, and how its processes end then says nothing of them.
+        is_lost = self.is_cut_off and not self._is_ordered
+        if self._machine.has_left or is_lost:
             return
         used = (None, 0.0, 0) if end is None else (end.code, end.seconds, end.memory_bytes)
         # A creator that has gone has ended this agent's channel.
