@@ -74,6 +74,9 @@ _PRELOADED = (
 _GRACE_SECONDS = 2.0
 # What one process says of siblings that it waits for isn't passed on more often.
 _WAITS_SECONDS = 1.0
+# Nor that its tasks fail; and so much of the name of an exception's class.
+_FAILED_SECONDS = 0.1
+_CLASS_LENGTH_MAX = 100
 # What can be said when an agent is started, beside `--detach`.
 _LIMITS = (("lifeline", "lifeline"), ("processes_max", "processes"))
 
@@ -590,6 +593,13 @@ class Agent:
             process.startpoint = startpoint
         elif "returned" in word:
             self._machine.returned(process.number)
+        elif "failed" in word and process.told.get("tells_absence"):
+            now = time.monotonic()
+            if now >= process.failed_at and not self._machine.has_left:
+                process.failed_at = now + _FAILED_SECONDS
+                self._creator.post(
+                    "failed", process.number, str(word["failed"])[:_CLASS_LENGTH_MAX]
+                )
         elif "waits" in word and process.told.get("tells_absence"):
             rank = range(process.told["size"])[word["waits"]]
             now = time.monotonic()
