@@ -67,8 +67,13 @@ def exchange_by(name: str) -> int:
         return here.rank
 
     rank.__name__ = name
+    made = here.process.inbox("made")
     here.process.handler(rank)
-    return int(here.peers[1 - here.rank].request(name).result(SECONDS))
+    other = here.peers[1 - here.rank]
+    # Known since the first task, the other one may not have this task's handler yet.
+    other.post("made", name)
+    assert made.get(SECONDS) == name
+    return int(other.request(name).result(SECONDS))
 
 
 def test_tasks_may_have_handlers_of_other_names_than_those_before() -> None:
