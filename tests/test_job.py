@@ -97,6 +97,29 @@ def test_what_functions_return_comes_back(job: Job) -> None:
         waiting.values(timeout=0)
 
 
+def return_later(here: JobNode) -> int:
+    """Return when it was called, and when something was posted to it."""
+    called = threading.Event()
+    edges = here.process.inbox("edges")
+
+    @here.process.handler
+    def call() -> None:
+        called.set()
+
+    here.ready()
+    assert called.wait(SECONDS)
+    return here.rank + int(edges.get(SECONDS))
+
+
+def test_functions_that_were_called_before_they_return_have_values(job: Job) -> None:
+    started = job.start(return_later, count=2)
+    for process in started.result(timeout=SECONDS):
+        process.post("edges", 10)
+        process.request("call").result(SECONDS)
+    assert started.values(timeout=SECONDS) == [10, 11]
+    assert started[1].result().value(timeout=SECONDS) == 11
+
+
 def wait_for_nobody(here: JobNode) -> None:
     here.ready()
     threading.Event().wait()
@@ -151,6 +174,40 @@ def test_programs_that_do_not_join_know_their_rank(job: Job) -> None:
     started.wait(SECONDS)
     said = [row.stderr.strip() for row in job.summary().processes]
     assert said == ["0 of 2", "1 of 2"]
+
+
+def warn_and_leave(here: JobNode) -> None:
+    @here.process.handler
+    def leave() -> None:
+        print("KeyError: 'handled'", file=sys.stderr, flush=True)
+        os._exit(0)
+
+
+def test_what_has_ended_well_has_no_line_of_errors_as_reason(job: Job) -> None:
+    [there] = job.start(warn_and_leave).result(timeout=SECONDS)
+    with pytest.raises(ProcessEndedError, match=r"has ended with exit code 0$"):
+        there.request("leave").result(SECONDS)
+
+
+def own_startpoint(here: JobNode) -> str:
+    @here.process.handler
+    def rank() -> int:
+        return here.rank
+
+    return here.process.startpoint(to="*").text()
+
+
+def ask_others(here: JobNode, startpoints: list[str]) -> list[int]:
+    asked = [here.bind(text).request("rank") for text in startpoints]
+    return [reply.result(SECONDS) for reply in asked]
+
+
+def test_processes_of_another_group_are_called_by_their_startpoints(job: Job) -> None:
+    first = job.start(own_startpoint, count=2)
+    told = first.values(timeout=SECONDS)
+    assert job.start(ask_others, arguments=[told]).values(timeout=SECONDS) == [[0, 1]]
+    with pytest.raises(TypeError, match=r"got <exoskel.Process \d .*: pass a startpoint of it"):
+        job.start(ask_others, arguments=[first.result(timeout=SECONDS)[:1]])
 
 
 def die(here: JobNode) -> None:
@@ -402,6 +459,41 @@ def test_processes_on_several_hosts_talk_over_the_network(ssh: list[str]) -> Non
         told = job.start(add_norm, count=2).result(timeout=SECONDS)
         names = [one.request("whereabouts").result()[2].partition("#")[0] for one in told]
         assert names == ["lab1", "lab2.example.org"]
+
+
+def test_processes_of_a_host_that_is_cut_off_are_lost(tmp_path: Path) -> None:
+    # An ssh of two processes: that which is killed, and the host's shell, which sees the end of its input.
+    place = tmp_path / "ssh"
+    place.write_text(f"#!{sys.executable}\n{CUT_OFF}")
+    place.chmod(0o700)
+    launch = Ssh(["lab1", "lab2"], python=sys.executable, command=[str(place)])
+    with Job(launch) as job:
+        started = job.start(add_norm, count=2)
+        started.result(timeout=SECONDS)
+        ends = [one for one in children(os.getpid()) if b"lab2" in words_of(one)]
+        assert len(ends) == 1
+        os.kill(ends[0], signal.SIGKILL)
+        with pytest.raises(ProcessEndedError, match="no exit code: it was lost with"):
+            started.wait(timeout=SECONDS, check=True)
+
+
+CUT_OFF = """
+import os, subprocess, sys, threading
+own = subprocess.Popen(
+    ["sh", "-c", sys.argv[2]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+)
+def copy(source, sink):
+    while part := os.read(source, 65536):
+        os.write(sink, part)
+    os.close(sink)
+threading.Thread(target=copy, args=[own.stdout.fileno(), 1], daemon=True).start()
+copy(0, own.stdin.fileno())
+own.wait()
+"""
+
+
+def words_of(process: int) -> bytes:
+    return Path(f"/proc/{process}/cmdline").read_bytes()
 
 
 def test_hosts_that_cannot_be_reached_are_named(ssh: list[str]) -> None:

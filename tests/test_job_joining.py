@@ -101,7 +101,9 @@ def test_a_rank_that_ends_before_what_has_started_it(job: Job, model: str) -> No
     ranks = started.result(SECONDS)
     ranks[1].post("leave", 3)
     assert eventually(lambda: job.summary().processes[2].has_ended)
-    with pytest.raises(ProcessEndedError, match=r"rank 1, sh.* only what has started it knows"):
+    with pytest.raises(
+        ProcessEndedError, match=r"rank 1, sh.* has ended: only what has started it knows"
+    ):
         ranks[1].request("rank")
     assert ranks[0].request("rank").result(SECONDS)[0] == 0
     with pytest.raises(TimeoutError):
@@ -140,6 +142,8 @@ def test_fewer_ranks_than_announced_say_how_many_have_come(job: Job, tmp_path: P
     started = job.start(["bash", "-c", words], joined=3, cwd=tmp_path)
     started[1].result(SECONDS)
     assert eventually((tmp_path / "tried").exists)
+    with pytest.raises(TimeoutError, match=r"2 of 3 processes are not there.*bash.* still runs"):
+        started.result(0.01)
     starter = started._records[0].starter
     assert starter is not None
     job._state.send_signal([starter], signal.SIGTERM)

@@ -59,6 +59,29 @@ def test_tasks_talk_to_the_other_slots_directly() -> None:
     assert all(taken == [numbers[(rank - 1) % 4]] for rank, _, taken in found)
 
 
+def exchange_by(name: str) -> int:
+    """Have a handler of this name, and ask the other slot for its own."""
+    here = links.here()
+
+    def rank() -> int:
+        return here.rank
+
+    rank.__name__ = name
+    made = here.process.inbox("made")
+    here.process.handler(rank)
+    other = here.peers[1 - here.rank]
+    # Known since the first task, the other one may not have this task's handler yet.
+    other.post("made", name)
+    assert made.get(SECONDS) == name
+    return int(other.request(name).result(SECONDS))
+
+
+def test_tasks_may_have_handlers_of_other_names_than_those_before() -> None:
+    with ex.Manager(exchange_by, ex.ParDegree(2), launch=ex.Local(), wait=SECONDS) as manager:
+        for name in ("first", "second"):
+            assert sorted(manager.map([name] * 2)) == [0, 1]
+
+
 def sum_of_ranks(_item: int) -> int:
     here = links.here()
 
@@ -77,6 +100,25 @@ def test_fewer_tasks_than_slots_that_wait_for_each_other_are_told_so() -> None:
             list(manager.map(range(2)))
         # What was in vain is not, later.
         assert list(manager.map(range(3))) == [3, 3, 3]
+
+
+def fail_or_ask(place: str) -> int:
+    here = links.here()
+    if here.rank == 0:
+        assert eventually(Path(place).exists)
+        raise ValueError("a bad item")
+    Path(place).touch()
+    return int(here.peers[0].request("rank").result(SECONDS))
+
+
+def test_who_waits_for_a_task_that_has_failed_is_told_its_exception(tmp_path: Path) -> None:
+    places = [str(tmp_path / "begun")] * 2
+    with ex.Manager(
+        fail_or_ask, ex.ParDegree(2), launch=ex.Local(), wait=SECONDS, frame_items_max=1
+    ) as manager:
+        found = [str(one) for one in manager.map(places, errors="return")]
+    assert any("a bad item" in one for one in found)
+    assert any("a task of rank 0 has ended with ValueError" in one for one in found)
 
 
 def wait_in_a_handler(_item: int) -> bool:
@@ -141,6 +183,22 @@ def test_a_slot_that_dies_is_replaced_and_its_item_runs_again(
         [process] = manager.map([str(marked)])
         assert process != int(marked.read_text())
     assert "was ended by SIGKILL; another slot takes its place" in caplog.text
+
+
+def exit_once(place: str) -> int:
+    """End the process without a word, the first time."""
+    if not Path(place).exists():
+        Path(place).touch()
+        os._exit(3)
+    return os.getpid()
+
+
+def test_a_slot_that_ends_by_itself_is_told_with_its_exit_code(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ex.Manager(exit_once, ex.ParDegree(1), launch=ex.Local()) as manager:
+        list(manager.map([str(tmp_path / "marked")]))
+    assert "has ended with exit code 3; another slot takes its place" in caplog.text
 
 
 def meet(place: str) -> tuple[int, int]:

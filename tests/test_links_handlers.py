@@ -283,3 +283,53 @@ def test_what_is_too_large_says_whose_limit_it_is(lab: Lab, coupler: links.Endpo
         with pytest.raises(ex.SizeLimitError, match=expected):
             bound.request("size", bytes(300_000)).result(timeout=20)
     assert bound.request("size", bytes(100_000)).result(timeout=20) == 100_000
+
+
+def test_what_is_added_to_an_endpoint_is_called_by_links_that_are_open(
+    lab: Lab, coupler: links.Endpoint
+) -> None:
+    coupler.handler(without_a_call)
+    bound = lab.node(ATMOSPHERE).bind(coupler.startpoint(to="*"))
+    narrow = bound.attenuate(handlers=["without_a_call", "added"])
+    held = lab.nodes[-1].bind(narrow)
+    for link in (bound, held):
+        assert link.request("without_a_call", 1).result(timeout=20) == 2
+        with pytest.raises(ValueError, match=r'got the handler "added", expected one that'):
+            link.request("added", 1).result(timeout=20)
+
+    @coupler.handler
+    def added(value: int) -> int:
+        return value + 2
+
+    edges = coupler.inbox("edges")
+    replies = [bound.request(name, 1) for name in ("added", "without_a_call", "added")]
+    assert [reply.result(timeout=20) for reply in replies] == [3, 2, 3]
+    bound.post("edges", 7)
+    assert edges.get(timeout=20) == 7
+    # What a startpoint allows stays what it allows.
+    assert held.request("added", 1).result(timeout=20) == 3
+    with pytest.raises(ValueError, match=r'got the handler "edges", expected one that'):
+        held.post("edges", 8)
+
+
+def without_a_call(value: int) -> int:
+    return value + 1
+
+
+def test_rules_decide_about_a_handler_that_is_added_later(lab: Lab, tmp_path: Path) -> None:
+    rules = tmp_path / "rules"
+    denied = f'\n[[deny.rule]]\naction = "coupler.added"\nname = "{ATMOSPHERE}"\n'
+    rules.write_text(lab.policy.read_text() + denied)
+    node = lab.node(OCEAN, "127.0.0.1:0", policy=rules)
+    coupler = node.endpoint("coupler")
+    coupler.handler(without_a_call)
+    bound = lab.node(ATMOSPHERE).bind(coupler.startpoint(to="*"))
+    assert bound.request("without_a_call", 1).result(timeout=20) == 2
+
+    @coupler.handler
+    def added(value: int) -> int:
+        return value + 2
+
+    with pytest.raises(ValueError, match=r'got the handler "added", expected one that'):
+        bound.request("added", 1).result(timeout=20)
+    assert bound.request("without_a_call", 1).result(timeout=20) == 2

@@ -249,7 +249,7 @@ def test_a_rule_that_denies_takes_a_right_away_that_a_startpoint_gives(
     assert eventually(lambda: bound.protection is None)
     assert bound.request("note", 2).result(10) == 2
     with pytest.raises(ValueError, match=r"got the handler .clear."):
-        bound.request("clear")
+        bound.request("clear").result(10)
 
 
 def test_what_is_stricter_holds_from_the_next_record_on(

@@ -74,6 +74,9 @@ _PRELOADED = (
 _GRACE_SECONDS = 2.0
 # What one process says of siblings that it waits for isn't passed on more often.
 _WAITS_SECONDS = 1.0
+# Nor that its tasks fail; and so much of the name of an exception's class.
+_FAILED_SECONDS = 0.1
+_CLASS_LENGTH_MAX = 100
 # What can be said when an agent is started, beside `--detach`.
 _LIMITS = (("lifeline", "lifeline"), ("processes_max", "processes"))
 
@@ -211,6 +214,7 @@ class Agent:
 
     def cut_off(self, by_order: bool = False) -> None:
         """End all, as whoever has started this agent has gone. For every thread."""
+        self._is_ordered |= by_order
         self.is_cut_off = True
         self.ask(self.end_by_order if by_order else self.end)
 
@@ -258,7 +262,6 @@ class Agent:
 
     def end_by_order(self) -> None:
         """End all processes though their creator is there: what they have not done is to be seen by their exit codes."""
-        self._is_ordered = True
         for process in self._processes.values():
             if process.is_joined:
                 self._tell(process, (None, None, ORDERED))
@@ -594,6 +597,13 @@ class Agent:
             process.startpoint = startpoint
         elif "returned" in word:
             self._machine.returned(process.number)
+        elif "failed" in word and process.told.get("tells_absence"):
+            now = time.monotonic()
+            if now >= process.failed_at and not self._machine.has_left:
+                process.failed_at = now + _FAILED_SECONDS
+                self._creator.post(
+                    "failed", process.number, str(word["failed"])[:_CLASS_LENGTH_MAX]
+                )
         elif "waits" in word and process.told.get("tells_absence"):
             rank = range(process.told["size"])[word["waits"]]
             now = time.monotonic()
@@ -737,7 +747,9 @@ class Agent:
     def _tell_end(
         self, number: int, end: ProcessEnd | None, text: str, joined: Sequence[list[Any]] = ()
     ) -> None:
-        if self._machine.has_left:
+        # To a creator that is still there, who is cut off is lost, and how its processes end then says nothing of them.
+        is_lost = self.is_cut_off and not self._is_ordered
+        if self._machine.has_left or is_lost:
             return
         used = (None, 0.0, 0) if end is None else (end.code, end.seconds, end.memory_bytes)
         # A creator that has gone has ended this agent's channel.

@@ -66,6 +66,8 @@ class AgentProcess:
         self.asked: set[int] = set()
         # From when on the creator is told that it waits for them.
         self.waits_at = 0.0
+        # And that a task of it has failed.
+        self.failed_at = 0.0
         self.key = b""
         # Whether it has been told who it is.
         self.is_joined = False

@@ -336,6 +336,11 @@ def init(invitation: str | os.PathLike[str] | None = None) -> JobNode:
         return _node
 
 
+def has_node() -> bool:
+    """Whether anything in this process has used the links of its job."""
+    return _node is not None
+
+
 def join(invitation: str | os.PathLike[str] | None = None) -> JoinedProcess:
     """Join a job, without a node. Every call returns the same.
 

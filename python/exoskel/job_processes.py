@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from .errors import ProcessEndedError
 from .job_process import VALUE
@@ -101,6 +101,12 @@ class Process:
     def _binding(self) -> links.Binding:
         return self._state.binding(self._record)
 
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be sent to others: it belongs to the program that has made the job."""
+        raise TypeError(
+            f'got {self!r} as what another process is to get, expected plain data: pass a startpoint of it as text, which a handler of its own or its function returns, by here.process.startpoint(to="*").text(); the other process calls it by here.bind(text)'
+        )
+
     def __repr__(self) -> str:
         """Say which it is, and how it stands."""
         code = self.exit_code
@@ -156,9 +162,10 @@ class Processes(Sequence["Future[Process]"]):
                 found.append(record.future.result(left))
             except TimeoutError:
                 missing = sum(not one.future.done() for one in self._records)
-                raise TimeoutError(
-                    f"{missing} of {len(self)} processes are not there within {timeout:g} seconds; the first is rank {record.rank} on {record.agent.host}"
-                ) from None
+                text = f"{missing} of {len(self)} processes are not there within {timeout:g} seconds; the first is rank {record.rank} on {record.agent.host}"
+                if record.starter is not None and not record.starter.has_ended:
+                    text += f"; {record.starter.program}, which was to start them, still runs"
+                raise TimeoutError(text) from None
         return found
 
     def values(self, timeout: float | None = None) -> list[Any]:
@@ -293,6 +300,8 @@ def ended_text(record: Record) -> str:
     starter = record.starter
     if starter is not None and starter.code is not None:
         return f"{who} has ended: {one_line(record.stderr)}; {ended_text(starter)}"
+    if starter is not None and not starter.has_ended:
+        return f"{who} has ended: {one_line(record.stderr)}"
     if record.code is None:
         return f"{who} has no exit code: {one_line(record.stderr)}"
     how = (
@@ -300,6 +309,7 @@ def ended_text(record: Record) -> str:
         if record.code < 0
         else f"has ended with exit code {record.code}"
     )
-    # A line that only divides says nothing.
-    lines = [line for line in record.stderr.splitlines() if any(map(str.isalnum, line))]
+    # A line that only divides says nothing, and what was said by who has ended well is not why.
+    said = record.stderr.splitlines() if record.code != 0 else []
+    lines = [line for line in said if any(map(str.isalnum, line))]
     return f"{who} {how}" + (f": {one_line(lines[-1].strip())}" if lines else "")

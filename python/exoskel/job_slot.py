@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import socket
 import sys
 from typing import TYPE_CHECKING, Any
 
-from . import _core, confining, inner_threads, shared_source, slot
+from . import _core, confining, inner_threads, job_process, shared_source, slot
 from .hosts import UnixAddress, parse_address_alone
 from .job_placement import host_of
 from .worker_log import WorkerLog
@@ -25,8 +26,20 @@ _DIAL_SECONDS = 10.0
 
 
 class _Loader(slot.Loader):
+    def __init__(self, joined: JoinedProcess) -> None:
+        super().__init__("worker", WorkerLog())
+        self._joined = joined
+
     def audit(self, line: str) -> None:
         """Say nothing: who has started this slot is the one whom it serves."""
+
+    def exception(self, error: BaseException, as_data: bool, about: str) -> bytes | list[Any]:
+        """Return what travels of an exception. Whoever waits for this slot's task hears that it has raised one."""
+        if job_process.has_node():
+            # A job that is over has nobody who waits.
+            with contextlib.suppress(OSError):
+                self._joined.context.send(failed=type(error).__name__)
+        return super().exception(error, as_data, about)
 
 
 def connected(manager: str) -> int:
@@ -68,13 +81,13 @@ def serve(joined: JoinedProcess, told: dict[str, Any]) -> int:
     # One for all slots of this host: of the job, which is the agent's.
     shared_source.parent = os.getppid()
     atexit.register(slot.end_descendants, os.getpid())
-    log = WorkerLog()
+    loader = _Loader(joined)
     try:
         connection = confining.dialled
         if connection is None:
             connection = connected(told["manager"])
         _core.serve_slot(
-            _Loader("worker", log),
+            loader,
             told["options"],
             {
                 "connection_fd": None,
@@ -94,7 +107,7 @@ def serve(joined: JoinedProcess, told: dict[str, Any]) -> int:
         )
     except Exception as error:
         if not joined.context.is_over.is_set():
-            log.write(f"exoskel slot: {error}")
+            WorkerLog().write(f"exoskel slot: {error}")
         return 1
     finally:
         # The process ends without the interpreter's own end, which would be that of the agent it was forked from.

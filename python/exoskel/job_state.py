@@ -111,6 +111,8 @@ class Group:
     roles: tuple[str, ...] = ("peer",)
     #: Called when one has ended, by a thread that must not wait.
     on_end: Callable[[Record], None] = lambda _: None
+    #: Called when a task of one has raised an exception, with the name of its class.
+    on_failed: Callable[[Record, str], None] = lambda *_: None
     #: Says why a process waits in vain for a sibling that isn't there; nothing as long as that may come.
     why_absent: Callable[[], str] = lambda: ""
     #: The process that starts them, if that isn't their agent.
@@ -189,6 +191,7 @@ class JobState:
             self.returned,
             self.confined,
             self.waits,
+            self.failed,
             self.ended,
         ):
             agents.handler(handler)
@@ -493,6 +496,12 @@ class JobState:
         why = record.group.why_absent()
         if why and not record.has_ended and record.agent.binding is not None:
             record.agent.binding.post("absent", number, rank, why)
+
+    def failed(self, call: links.Call, number: int, kind: str) -> None:
+        """Take in that a task of a slot has raised an exception of this class."""
+        self._machine.check_own(_number_of(call), [number])
+        record = self._records[number]
+        record.group.on_failed(record, one_line(kind))
 
     def returned(self, call: links.Call, numbers: list[int]) -> None:
         """Take in that the functions of processes have returned."""

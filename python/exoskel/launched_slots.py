@@ -32,6 +32,10 @@ _log = logging.getLogger("exoskel")
 _FAILURES_MAX = 20
 # Where the number of slots may change, it is looked at this often.
 _LOOK_SECONDS = 0.1
+# How many slots have tasks that use their siblings.
+_NEEDS = "tasks that wait for each other need as many items as slots"
+# The exit code of a slot that has written down why it ends.
+_SAYS_WHY_CODE = 1
 
 
 def launcher_of(options: Mapping[str, Any]) -> Launcher:
@@ -97,6 +101,8 @@ class LaunchedSlots:
             raise NoWorkerError(f"no worker can be had: {error}", attempts=attempts) from error
         self._changed = threading.Condition()
         self._ended: deque[Record] = deque()
+        # Which exceptions tasks have raised that use links, the last ones, by ranks.
+        self._failed: dict[int, str] = {}
         self._is_over = False
         # When others take the places of slots that have ended.
         self._replacements = _core.Replacements(slots_max)
@@ -158,6 +164,7 @@ class LaunchedSlots:
             },
             ("peer", "worker"),
             self._on_end,
+            on_failed=self._on_failed,
             why_absent=self._why_absent,
         )
         self._replacements = _core.Replacements(self._slots_max)
@@ -183,7 +190,13 @@ class LaunchedSlots:
         is_waiting = any(waiting for waiting, *_ in row["streams"])
         if is_waiting or busy >= ready or ready < row["slots_wanted"]:
             return ""
-        return f"{ready - busy} of {ready} slots have no task, and no item waits for one: tasks that wait for each other need as many items as slots"
+        idle = f"{ready - busy} of {ready} slots have no task, and no item waits for one: "
+        failed = sorted(self._failed.copy().items())
+        told = [f"a task of rank {rank} has ended with {kind}" for rank, kind in failed]
+        return f"{idle}{'; '.join([*told, _NEEDS])}"
+
+    def _on_failed(self, record: Record, kind: str) -> None:
+        self._failed[record.rank] = kind
 
     def close(self) -> None:
         """End the job."""
@@ -262,6 +275,6 @@ class LaunchedSlots:
         if record.code != 0:
             failure = ended(record)
             self.failures.append(failure)
-            if record.code is not None and record.code < 0:
+            if record.code not in (None, _SAYS_WHY_CODE):
                 # The manager knows only that the connection has ended.
                 _log.warning("%s; another slot takes its place", failure)

@@ -232,7 +232,7 @@ class Endpoint:
         self._owner = owner
 
     def handler(self, function: _Handler) -> _Handler:
-        """Add a handler, by decorating a function. Its name is the function's; links that are opened from now on can call it.
+        """Add a handler, by decorating a function. Its name is the function's; others can call it from now on.
 
         The function is called with a `Call` if its first parameter is named ``call``, and with the arguments. A method's first parameter
         is the one behind ``self``; what `functools.partial` and `functools.wraps` make of a function gets the call as the function does. What it returns is the
@@ -248,7 +248,7 @@ class Endpoint:
         return function
 
     def stream_handler(self, function: _Handler) -> _Handler:
-        """Add a handler of streams, by decorating a function. Its name is the function's; links that are opened from now on can use it.
+        """Add a handler of streams, by decorating a function. Its name is the function's; others can use it from now on.
 
         The function is called with a `Stream`, on a thread of its own for each stream. When it returns, the stream is closed; an
         exception that it raises is told to the other end.
@@ -262,7 +262,7 @@ class Endpoint:
         return function
 
     def inbox(self, name: str) -> Inbox:
-        """Return the inbox of this name. Links that are opened from now on can post to it.
+        """Return the inbox of this name, to which others can post from now on.
 
         What others post to it, as ``post(NAME, value)``, waits there until a thread takes it, by `Inbox.get`. No handler runs, so nothing
         comes faster to a program that waits for it. Who makes a request instead has the answer None when the value is taken.
@@ -286,7 +286,7 @@ class Endpoint:
         return self._threads.inbox(name, self._owner)
 
     def region(self, name: str, array: Any, *, writable: bool = False) -> OfferedRegion:
-        """Let others read an array in place, and write to it. Links that are opened from now on can use it.
+        """Let others read an array in place, and write to it.
 
         In startpoints, ``NAME.get`` stands for reading and ``NAME.put`` for writing, as names of handlers do.
 

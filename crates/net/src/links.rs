@@ -345,7 +345,7 @@ impl LinkNode {
         lock(&self.shared.machine).offer(name, minimum, key_id, secret)
     }
 
-    /// Adds a handler to an endpoint, for links that are opened from now on.
+    /// Adds a handler to an endpoint. Links that are open are asked for again by whoever calls it, unless they end with their sessions.
     ///
     /// # Errors
     /// [`LinkError::NoEndpoint`], [`LinkError::HandlerTaken`].

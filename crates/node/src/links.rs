@@ -322,7 +322,7 @@ impl LinkMachine {
         Ok(())
     }
 
-    /// Adds a handler to an endpoint, for links that are opened from now on.
+    /// Adds a handler to an endpoint. Links that are open are asked for again by whoever calls it, unless they end with their sessions.
     ///
     /// # Errors
     /// [`LinkError::NoEndpoint`]; [`LinkError::HandlerTaken`].

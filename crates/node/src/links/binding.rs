@@ -100,6 +100,9 @@ pub(super) struct Binding {
     early: Vec<String>,
     /// Such messages have gone, and the other end has not accepted yet: its handlers are not known.
     is_unanswered: bool,
+    /// Something is for a handler that the other end didn't have when the link was asked for: the link is to be asked for again, on the
+    /// session that carries it.
+    is_outdated: bool,
     /// Since when it has waited for another session, and why it has lost the last one.
     pub(super) away: Option<(Duration, String)>,
     /// Why there is no link, if the last attempt to have one came to nothing.
@@ -137,6 +140,7 @@ impl Binding {
             lasting: None,
             early: Vec::new(),
             is_unanswered: false,
+            is_outdated: false,
             away: None,
             failure: None,
             unsaid: None,
@@ -150,6 +154,12 @@ impl Binding {
     /// Whether it needs a link that nobody has asked for.
     pub(super) fn is_wanted(&self) -> bool {
         self.place.is_none() && (self.away.is_some() || !self.waiting.is_empty())
+    }
+
+    /// The link of this session that carries it, if its handlers are to be asked for again.
+    pub(super) fn outdated_link(&self, id: SessionId) -> Option<LinkId> {
+        let (session, link) = self.place.filter(|_| self.is_outdated)?;
+        (session == id).then_some(link)
     }
 
     /// Whether a session leads where it does, by what is known of the session.
@@ -237,11 +247,26 @@ impl Binding {
 
     /// Takes a message: what it gives is to be sent now.
     pub(super) fn take(&mut self, waiting: Waiting) -> Result<Option<OutgoingMessage>, LinkError> {
-        if !self.is_open && (self.lasting.is_none() || self.is_unanswered) {
+        // What was asked for earlier goes first.
+        let waits = self.lasting.is_none() || self.is_unanswered || !self.waiting.is_empty();
+        if !self.is_open && waits {
             self.check_allowed(&waiting.handler)?;
             self.wait(waiting)?;
             return Ok(None);
         }
+        if self.lasting.is_some() && self.number_of(&waiting.handler).is_none() {
+            // The other end may have added it since, and its rules decide now.
+            self.check_allowed(&waiting.handler)?;
+            self.wait(waiting)?;
+            self.is_outdated = self.is_open;
+            self.is_open = false;
+            return Ok(None);
+        }
+        self.take_known(waiting)
+    }
+
+    /// Takes a message for a handler that the other end has named.
+    fn take_known(&mut self, waiting: Waiting) -> Result<Option<OutgoingMessage>, LinkError> {
         let message = self.message(waiting)?;
         let place = self.place.filter(|_| self.is_open);
         if let Some(lasting) = &mut self.lasting {
@@ -328,6 +353,7 @@ impl Binding {
             (startpoint.right(&binding, number).encode(), life)
         })?;
         self.place = Some((id, link));
+        self.is_outdated = false;
         self.name = name;
         let is_early = self.lasting.is_none() && !self.early.is_empty();
         let happened = match name.filter(|_| is_early) {
@@ -428,8 +454,11 @@ impl Binding {
             }
         }
         let mut happened = Vec::new();
-        if is_first {
+        // Numbers of messages that are kept stay those of their handlers.
+        if is_first || handlers.starts_with(&self.handlers) {
             self.handlers = handlers;
+        }
+        if is_first {
             self.since = now;
             happened.append(&mut self.lose_unknown());
             self.lasting = match (self.lasting.take(), self.name, resumption) {
@@ -447,7 +476,7 @@ impl Binding {
         self.waiting_bytes = 0;
         for waiting in std::mem::take(&mut self.waiting) {
             let (request, is_told_post) = (waiting.request, waiting.is_told_post());
-            let sent = self.take(waiting).and_then(|outgoing| {
+            let sent = self.take_known(waiting).and_then(|outgoing| {
                 let Some(outgoing) = outgoing else {
                     return Ok(());
                 };
@@ -506,11 +535,16 @@ impl Binding {
 
     /// A message on the open link.
     fn message(&self, waiting: Waiting) -> Result<Message, LinkError> {
-        let mut handlers = self.handlers.iter();
-        let Some(handler) = handlers.position(|known| known.is(&waiting.handler)) else {
+        let Some(handler) = self.number_of(&waiting.handler) else {
             return Err(self.no_handler(waiting.handler));
         };
-        Ok(waiting.into_message(handler as u16))
+        Ok(waiting.into_message(handler))
+    }
+
+    fn number_of(&self, handler: &str) -> Option<u16> {
+        let mut handlers = self.handlers.iter();
+        let place = handlers.position(|known| known.is(handler))?;
+        Some(place as u16)
     }
 
     fn no_handler(&self, handler: String) -> LinkError {
@@ -530,6 +564,7 @@ impl Binding {
     pub(super) fn leave(&mut self, now: Duration, why: &str) {
         self.place = None;
         self.is_open = false;
+        self.is_outdated = false;
         if self.lasting.is_some() || !self.waiting.is_empty() {
             self.away.get_or_insert_with(|| (now, why.to_owned()));
         }
@@ -548,6 +583,7 @@ impl Binding {
         self.lasting = None;
         self.early.clear();
         self.is_unanswered = false;
+        self.is_outdated = false;
         self.away = None;
         self.handlers.clear();
         self.waiting.clear();

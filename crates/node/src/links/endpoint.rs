@@ -83,6 +83,15 @@ impl AcceptedLink {
         self.handlers.iter().find(|handler| name.is(handler))
     }
 
+    /// Adds the handlers that it may call now, and could not when it was opened. The others keep their numbers.
+    pub(super) fn learn(&mut self, allowed: Vec<String>) {
+        for handler in allowed {
+            if !self.handlers.contains(&handler) {
+                self.handlers.push(handler);
+            }
+        }
+    }
+
     /// The memory that it takes while no session carries it.
     pub(super) fn weight(&self) -> u64 {
         let calls = self.held_calls.saturating_mul(CALL_BYTES);

@@ -222,7 +222,9 @@ impl LinkMachine {
         }
         let (mut happened, mut replaced) = (Vec::new(), Vec::new());
         for (number, binding) in &mut self.bindings {
-            if !binding.is_wanted() || !binding.leads_to(&known.process, &known.hints) {
+            let outdated = binding.outdated_link(id);
+            let is_wanted = binding.is_wanted() && binding.leads_to(&known.process, &known.hints);
+            if outdated.is_none() && !is_wanted {
                 continue;
             }
             let minimum = policy(binding.startpoint.endpoint());
@@ -236,6 +238,12 @@ impl LinkMachine {
             match binding.ask(id, session, same_host, is_shared, minimum, name) {
                 Ok((link, mut lost)) => {
                     happened.append(&mut lost);
+                    if let Some(outdated) = outdated {
+                        // After the question for the link that replaces it: the other end keeps what it has of it.
+                        known.links.remove(&outdated);
+                        // The other end may have ended it by itself.
+                        let _ = session.close_link(outdated);
+                    }
                     if let Some(Use::Own(old)) = known.links.insert(link, Use::Own(*number)) {
                         replaced.push((old, link));
                     }
@@ -684,7 +692,7 @@ impl LinkMachine {
                 }
                 let accepted = AcceptedLink {
                     endpoint: name.to_owned(),
-                    handlers: allowed.handlers,
+                    handlers: Vec::new(),
                     early: Vec::new(),
                     number: allowed.number,
                     by_rule: allowed.by_rule,
@@ -713,6 +721,7 @@ impl LinkMachine {
         let before = accepted.place.replace((id, link));
         accepted.away_since = None;
         accepted.early = asked.early;
+        accepted.learn(allowed.handlers);
         accepted.protection = protection;
         (accepted.needs, accepted.policy_asked) = (needs, policy_asked);
         accepted.identity = known.peer.identity.clone();

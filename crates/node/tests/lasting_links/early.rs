@@ -3,22 +3,22 @@
 use super::*;
 
 /// Who has bound an encrypted startpoint, who owns it, and what carries bytes between them.
-struct Ends {
-    opener: Site,
-    owner: Site,
-    bound: BindingId,
+pub(super) struct Ends {
+    pub(super) opener: Site,
+    pub(super) owner: Site,
+    pub(super) bound: BindingId,
 }
 
 /// A session that both ends have.
-struct Shared {
-    id: SessionId,
-    opener: Session,
-    owner: Session,
+pub(super) struct Shared {
+    pub(super) id: SessionId,
+    pub(super) opener: Session,
+    pub(super) owner: Session,
 }
 
 impl Ends {
     /// These handlers are called before there is a session.
-    fn calling(handlers: &[&str]) -> Self {
+    pub(super) fn calling(handlers: &[&str]) -> Self {
         let mut owner = Site::new();
         owner.machine = LinkMachine::new(OWN, PATIENCE);
         let machine = &mut owner.machine;
@@ -45,7 +45,7 @@ impl Ends {
         }
     }
 
-    fn meet(&mut self, secret: u8) -> Shared {
+    pub(super) fn meet(&mut self, secret: u8) -> Shared {
         let id = SessionId(u32::from(secret));
         let mut shared = Shared {
             id,
@@ -72,19 +72,19 @@ impl Ends {
     }
 
     /// What the opener has sent arrives.
-    fn forth(&mut self, shared: &mut Shared) {
+    pub(super) fn forth(&mut self, shared: &mut Shared) {
         pass(&mut shared.opener, &mut shared.owner);
         hear(&mut self.owner, shared.id, &mut shared.owner);
     }
 
     /// What the owner has sent arrives.
-    fn back(&mut self, shared: &mut Shared) {
+    pub(super) fn back(&mut self, shared: &mut Shared) {
         pass(&mut shared.owner, &mut shared.opener);
         hear(&mut self.opener, shared.id, &mut shared.opener);
     }
 
     /// Every call that has come is answered in this session.
-    fn answer(&mut self, shared: &mut Shared) {
+    pub(super) fn answer(&mut self, shared: &mut Shared) {
         for call in std::mem::take(&mut self.owner.calls) {
             let contents = MessageContents::default();
             let outgoing = self.owner.machine.answer(&call, contents, false).unwrap();
@@ -93,7 +93,7 @@ impl Ends {
         }
     }
 
-    fn lose(&mut self, shared: &Shared) {
+    pub(super) fn lose(&mut self, shared: &Shared) {
         for site in [&mut self.opener, &mut self.owner] {
             site.lose_one(shared);
         }
@@ -119,7 +119,7 @@ fn hear(site: &mut Site, id: SessionId, session: &mut Session) {
     }
 }
 
-fn called(site: &Site) -> Vec<&str> {
+pub(super) fn called(site: &Site) -> Vec<&str> {
     site.calls
         .iter()
         .map(|call| call.handler.as_str())

@@ -6,6 +6,7 @@ mod attempts;
 mod bounds;
 mod closed;
 mod early;
+mod handlers;
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
