@@ -122,6 +122,29 @@ def test_a_file_that_cannot_be_loaded_says_where(place: Path) -> None:
     assert any('job.py", line 1' in line for line in said)
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("broken", "got the generator function broken"),
+        ("five", "got 5"),
+    ],
+)
+def test_what_is_no_program_is_one_line(place: Path, name: str, words: str) -> None:
+    with (place / "job.py").open("a") as file:
+        file.write("\nfive = 5\n")
+    ran = exoskel("run", f"job.py:{name}", "--source", "numbers", "--sink", "out.jsonl", cwd=place)
+    assert ran.returncode == 2
+    assert len(ran.stderr.splitlines()) == 1, ran.stderr
+    assert words in ran.stderr
+
+
+def test_a_pattern_that_no_file_is_like_is_an_error(place: Path) -> None:
+    words = ["--source", "*.tif", "--sink", "out.jsonl"]
+    ran = exoskel("run", "job.py:failing", *words, cwd=place)
+    assert ran.returncode == 1
+    assert "no file here has a name like '*.tif'" in ran.stderr
+
+
 def test_who_interrupts_a_run_with_a_journal_learns_how_it_goes_on(place: Path) -> None:
     words = [sys.executable, "-m", "exoskel", "run", "job.py:slow", "--source", "many"]
     words += ["--sink", "out.jsonl", "--journal", "run.journal", "--slots", "1"]

@@ -779,6 +779,7 @@ def test_a_hosts_policy_holds_the_processes_of_a_job_together(lab: Lab) -> None:
         ('read = ["/no/such/folder"]', "[sandbox] read: there is no /no/such/folder on this host"),
         ('write = ["/no/such/place"]', "[sandbox] write: there is no /no/such/place"),
         ("processes = 64", "can't be held for the account root: start this under another account"),
+        ("network = 'none'", "names nobody whose code it confines"),
     ],
 )
 def test_a_host_that_can_not_hold_its_policy_does_not_start(

@@ -326,6 +326,16 @@ def test_a_worker_that_can_not_hold_slots_to_its_policy_does_not_start(
     assert said in done.stderr
 
 
+def test_a_table_that_would_confine_nobody_is_refused(site: Site) -> None:
+    policy = site.place / "policy.toml"
+    policy.write_text(f"{POLICY}[sandbox]\nnetwork = 'none'\n")
+    command = [sys.executable, "-P", "-m", "exoskel", "worker", "--listen", "tcp://127.0.0.1:0"]
+    command += ["--credential", str(site.issue("worker", NAME)), "--policy", str(policy)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert 'nobody of a grid can come: add managers = ["*"]' in done.stderr
+
+
 def where(_: object) -> str:
     return os.getcwd()
 

@@ -337,7 +337,8 @@ class Files:
     folder : path
         The folder. A sink makes it.
     pattern : str
-        Which files a source takes, as `fnmatch` has it. Files in folders below don't count, nor those whose names begin with a dot.
+        Which files a source takes, as `fnmatch` has it. Files in folders below don't count, nor those whose names begin with a dot. One that
+        no name is like is a `FileNotFoundError`.
     name : callable
         Takes the index of an item and returns the name of its result's file.
     names : {"index", "result"}
@@ -493,13 +494,18 @@ class Files:
         self._linked.clear()
 
     def _names(self) -> list[str]:
-        return sorted(
+        found = sorted(
             entry.name
             for entry in os.scandir(self._folder)
             if not entry.name.startswith(".")
             and stat.S_ISREG(entry.stat().st_mode)
             and fnmatch.fnmatch(entry.name, self._pattern)
         )
+        # An empty folder may be meant; a pattern is meant to find something.
+        if not found and self._pattern != "*":
+            text = f"no file here has a name like {self._pattern!r}"
+            raise FileNotFoundError(errno.ENOENT, text, self._folder)
+        return found
 
     def _named(self, index: int, result: Any) -> tuple[str, bytes]:
         is_pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], str)

@@ -457,6 +457,7 @@ impl Scheduler {
                     slot,
                     frame,
                     bytes,
+                    reserved: 0,
                     granted: false,
                 },
             );
@@ -539,10 +540,11 @@ impl Stream {
             .filter(|(_, waiting)| waiting.frame == frame && waiting.granted);
         let mut granted = 0;
         for index in here.map(|(index, _)| *index).collect::<Vec<_>>() {
-            let waiting = self.waiting.remove(&index);
-            granted += waiting.map_or(0, |waiting| waiting.bytes);
+            if let Some(waiting) = self.waiting.remove(&index) {
+                granted += waiting.bytes;
+                self.reserved = self.reserved.saturating_sub(waiting.reserved);
+            }
         }
-        self.reserved = self.reserved.saturating_sub(granted);
         granted
     }
 }

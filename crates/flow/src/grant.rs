@@ -55,7 +55,8 @@ impl Scheduler {
     }
 
     /// Grants results that wait, oldest item first, while there is room; the oldest item that the user
-    /// has not taken has its grant whatever the room is, since all others may wait for it.
+    /// has not taken has its grant whatever the room is, since all others may wait for it. It takes no room from the others before it is here:
+    /// a slot may say any length, and then send nothing.
     pub(crate) fn grant_waiting(&mut self) {
         for place in 0..self.streams.len() {
             if self.streams[place].waiting.is_empty() || self.streams[place].closed {
@@ -70,12 +71,15 @@ impl Scheduler {
                 .iter_mut()
                 .filter(|(_, waiting)| !waiting.granted)
             {
-                if waiting.bytes > room && index != oldest {
-                    break;
+                if index != oldest {
+                    if waiting.bytes > room {
+                        break;
+                    }
+                    waiting.reserved = waiting.bytes;
                 }
-                room = room.saturating_sub(waiting.bytes);
+                room = room.saturating_sub(waiting.reserved);
                 waiting.granted = true;
-                stream.reserved = stream.reserved.saturating_add(waiting.bytes);
+                stream.reserved = stream.reserved.saturating_add(waiting.reserved);
                 let row = self.slots.row(waiting.slot);
                 if let Some(slot) = row.and_then(|row| self.slots.get_mut(row)) {
                     slot.receivable = slot.receivable.saturating_add(waiting.bytes);

@@ -96,7 +96,7 @@ impl Scheduler {
             let charge = u32::from(item.charge);
             match stream.waiting.remove(&index) {
                 Some(waiting) if waiting.granted => {
-                    stream.reserved = stream.reserved.saturating_sub(waiting.bytes)
+                    stream.reserved = stream.reserved.saturating_sub(waiting.reserved)
                 }
                 Some(_) => {}
                 None => stream.reserved = stream.reserved.saturating_sub(frame.grant),

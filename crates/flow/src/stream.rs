@@ -103,6 +103,8 @@ pub(crate) struct WaitingResult {
     pub(crate) slot: SlotId,
     pub(crate) frame: FrameId,
     pub(crate) bytes: u64,
+    /// What of it counts against the room for results: nothing of the oldest item's, which always moves.
+    pub(crate) reserved: u64,
     pub(crate) granted: bool,
 }
 

@@ -109,6 +109,31 @@ fn what_was_not_granted_is_a_breach() {
     assert_eq!(scheduler.progress(stream).expect("open").finished, 2);
 }
 
+/// Aim: a slot that says that the oldest result is as long as it likes, and sends nothing, keeps nobody else's waiting. Method: a result beyond
+/// the whole budget, then one that is within it.
+#[test]
+fn the_oldest_result_takes_no_room_from_others_before_it_is_here() {
+    let config = SchedulerConfig {
+        result_budget_bytes: 1 << 20,
+        ..SchedulerConfig::default()
+    };
+    let (mut scheduler, _, frames) = begun(config, 2);
+    let [(one, 0, 1, _), (two, 1, 1, _)] = frames[..] else {
+        panic!("expected frames of one item: {frames:?}");
+    };
+    for (frame, index, bytes) in [(one, 0, 1 << 30), (two, 1, 1 << 19)] {
+        let announced = scheduler.announced(SLOT, frame, index, bytes, START);
+        assert_eq!(announced, Ok(()));
+    }
+    let granted = |action| match action {
+        Action::Grant { index, .. } => Some(index),
+        _ => None,
+    };
+    let actions = std::iter::from_fn(|| scheduler.poll_action(START));
+    let granted: Vec<Index> = actions.filter_map(granted).collect();
+    assert_eq!(granted, [0, 1]);
+}
+
 /// Aim: an honest slot may send what it was granted although the stream was closed meanwhile.
 #[test]
 fn a_granted_result_of_a_closed_stream_may_still_come() {

@@ -16,6 +16,7 @@ from ..agent_jobs import AgentLimits, HostJobs
 from ..agents_launcher import AGENT_PORT, ENDPOINT
 from ..errors import ExoskelError
 from ..host_sandbox import check_table
+from ..identity import is_of_grid
 from ..links import Node
 from ..worker_log import WorkerLog
 from ..worker_sandbox import check_files
@@ -141,6 +142,7 @@ def _agent(arguments: argparse.Namespace) -> int:
         ) as jobs,
     ):
         _check_sandbox(node._node.sandbox_table(), account, own)
+        told = policy.confined(arguments.policy)
         endpoint = node.endpoint(ENDPOINT, threads=_THREADS)
         endpoint.stream_handler(jobs.start)
         endpoint.stream_handler(jobs.start_detached)
@@ -150,7 +152,7 @@ def _agent(arguments: argparse.Namespace) -> int:
         listen = place if place.startswith("unix:") else f"tcp://{place}"
         report(
             arguments,
-            f"agent {node.name} listening on {listen}, with at most {limits.jobs} jobs of {limits.processes} processes",
+            f"agent {node.name} listening on {listen}, with at most {limits.jobs} jobs of {limits.processes} processes{'' if told is None else f'; {told}'}",
             {
                 "listen": listen,
                 "name": node.name,
@@ -178,6 +180,8 @@ def _check_sandbox(
             check_files(table, own)
     except (ValueError, PermissionError) as error:
         raise UsageError(f"{own['policy']}: {error}") from None
+    has_grid = "trust_anchors" in own or is_of_grid(own["credential"])
+    policy.check_confines(own["policy"], has_grid=has_grid)
 
 
 def _without_own(

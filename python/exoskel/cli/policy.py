@@ -1,6 +1,7 @@
 """``exoskel policy``: which rule decides how a wire is protected, and what somebody may do."""
 
 import argparse
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from ..peer_text import one_line
 from . import UsageError, judgement
 from .report import Commands, report
 
-__all__ = ["Explained", "add_commands", "check", "explained"]
+__all__ = ["Explained", "add_commands", "check", "check_confines", "confined", "explained"]
 
 # The protections, the strictest last.
 _STRICTNESS = ("plain", "integrity", "encrypted")
@@ -100,6 +101,48 @@ def check(path: Path) -> None:
     with _naming(path):
         _core.policy_check(_text(path))
     _core.policy_check_lists(path)
+
+
+def confined(path: Path) -> str | None:
+    """Say whose code the ``[sandbox]`` of a policy confines, which has been checked.
+
+    Parameters
+    ----------
+    path : Path
+        The policy.
+
+    Returns
+    -------
+    str or None
+        The words; None, if it has no such table.
+    """
+    table = tomllib.loads(_text(path)).get("sandbox")
+    if table is None:
+        return None
+    of_grid = "people and hosts of a grid"
+    return f"confines the code of {', '.join([*table.get('managers', ()), of_grid])}"
+
+
+def check_confines(path: Path, *, has_grid: bool) -> None:
+    """See that a ``[sandbox]`` of a policy confines somebody.
+
+    Parameters
+    ----------
+    path : Path
+        The policy, which has been checked.
+    has_grid : bool
+        Whether people and hosts of a grid may come, who are confined unless it says otherwise.
+
+    Raises
+    ------
+    UsageError
+        If it names nobody, and nobody of a grid can come.
+    """
+    table = tomllib.loads(_text(path)).get("sandbox")
+    if table is not None and not table.get("managers") and not has_grid:
+        raise UsageError(
+            f'{path}: [sandbox] names nobody whose code it confines, and nobody of a grid can come: add managers = ["*"] for all, or those who are not trusted'
+        )
 
 
 def _explain(arguments: argparse.Namespace) -> int:
@@ -245,7 +288,10 @@ def _stricter(one: str, other: str) -> str:
 
 def _check(arguments: argparse.Namespace) -> int:
     check(arguments.policy)
-    report(arguments, f"{arguments.policy}: valid", {"policy": arguments.policy, "valid": True})
+    told = confined(arguments.policy)
+    also = "" if told is None else f"; its [sandbox] {told}"
+    data = {"policy": arguments.policy, "valid": True}
+    report(arguments, f"{arguments.policy}: valid{also}", data)
     return 0
 
 

@@ -122,7 +122,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _run_whole(arguments: argparse.Namespace) -> int:
     names = _load(arguments.program)
-    program = skeleton_of(names.pop(""), arguments.program)
+    try:
+        program = skeleton_of(names.pop(""), arguments.program)
+    except TypeError as error:
+        raise UsageError(str(error)) from None
     source = _place(arguments.source, names)
     sink = _place(arguments.sink, names)
     if arguments.sequential:

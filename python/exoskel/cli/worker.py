@@ -148,6 +148,9 @@ def _worker(arguments: argparse.Namespace) -> int:
             check_table(sandbox, is_root=os.geteuid() == 0)
         except ValueError as error:
             raise PolicyError(f"{arguments.policy}: {error}") from None
+        if arguments.policy is not None:
+            has_grid = node["trust_anchors"] is not None
+            policy.check_confines(Path(arguments.policy), has_grid=has_grid)
     told: dict[str, Any] = {
         "options": node,
         "slots": arguments.slots or usable_cores(),
@@ -202,7 +205,7 @@ def _worker(arguments: argparse.Namespace) -> int:
         try:
             report(
                 arguments,
-                f"worker {text} with {_slots_text(slots)}",
+                f"worker {text} with {_slots_text(slots)}{_confined_text(arguments.policy)}",
                 {**doing, "slots": slots},
             )
         except OSError:
@@ -316,6 +319,11 @@ def _certified_name(credential: str) -> str:
         return ""
     identity: str = _core.chain_details([leaf])["identity"]
     return identity.removeprefix("/CN=worker ")
+
+
+def _confined_text(path: str | None) -> str:
+    told = None if path is None else policy.confined(Path(path))
+    return "" if told is None else f"; {told}"
 
 
 def _slots_text(slots: int) -> str:
