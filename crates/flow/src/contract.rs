@@ -472,9 +472,10 @@ impl Planner {
 
     fn is_met(&mut self, judged: &Span, wanted: Wanted) -> Option<SlotDecision> {
         self.lacking = None;
-        if std::mem::replace(&mut self.has_met, true) || wanted.rate <= 0.0 {
+        if self.has_met || wanted.rate <= 0.0 || !self.estimates.is_sure() {
             return None;
         }
+        self.has_met = true;
         self.told = None;
         Some(SlotDecision::Met {
             rate: judged.rate,

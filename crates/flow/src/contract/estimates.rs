@@ -26,8 +26,12 @@ const DOUBT_OF_SHORT: f64 = 1.5;
 /// In a span so long frames have grown to what they will be.
 const STEADY: Duration = Duration::from_secs(8);
 
-/// What is judged by is the last so much time, or what there is.
+/// What is judged by is the last so much time, or so much more that this many items were done in it, or what there is.
 const JUDGED: Duration = Duration::from_secs(2);
+const JUDGED_ITEMS: u64 = 8;
+
+/// Of few items, the truth may be far below their mean, but by no multiple of it: what their sum says of the mean, if times are exponential.
+const SKEW: f64 = 1.3;
 
 /// Nobody has looked for so long: what was before says nothing of now.
 const GAP: Duration = Duration::from_secs(1);
@@ -195,7 +199,8 @@ impl Estimates {
 
     /// Whether items were done lately.
     pub(super) fn moves(&self) -> bool {
-        self.judged().is_some_and(|judged| judged.items > 0)
+        let lately = self.span(JUDGED).or_else(|| self.span(SPANS[0]));
+        lately.is_some_and(|lately| lately.items > 0)
     }
 
     /// The share of the time with items that slots spend in functions; all of it if that is not known.
@@ -205,7 +210,22 @@ impl Estimates {
 
     /// What is judged by, if there is enough of it.
     pub(super) fn judged(&self) -> Option<Span> {
-        self.span(JUDGED).or_else(|| self.span(SPANS[0]))
+        let lengths = SPANS.iter().filter(|length| **length >= JUDGED);
+        let mut longest = None;
+        for span in lengths.filter_map(|length| self.span(*length)) {
+            if span.items >= JUDGED_ITEMS {
+                return Some(span);
+            }
+            longest = Some(span);
+        }
+        longest.or_else(|| self.span(SPANS[0]))
+    }
+
+    /// Whether what is judged by is of enough items, or there can't be more of them.
+    pub(super) fn is_sure(&self) -> bool {
+        let judged = self.judged();
+        judged.is_some_and(|judged| judged.items >= JUDGED_ITEMS)
+            || self.span(SPANS[SPANS.len() - 1]).is_some()
     }
 
     /// Seconds of slots that an item takes at least. A change to less that a short span has seen counts more than what a long one has.
@@ -256,7 +276,8 @@ impl Estimates {
 
     /// The share of the mean of so many items that the truth is not below.
     fn least(&self, items: u64, deviations: f64) -> f64 {
-        (1.0 - self.doubt(items, deviations)).max(0.0)
+        let doubt = self.doubt(items, deviations);
+        (1.0 - doubt).max(1.0 / (1.0 + SKEW * doubt))
     }
 
     fn lengths_and_spans(&self) -> impl Iterator<Item = (Duration, Span)> {

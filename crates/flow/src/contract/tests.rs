@@ -171,6 +171,30 @@ fn a_throughput_is_met_with_as_many_slots_as_it_needs() {
     ));
 }
 
+/// Items of seconds: two of them that end in one look are no rate.
+#[test]
+fn what_few_items_show_is_not_believed_and_long_ones_are_seen_before_they_end() {
+    let mut flow = Flow::new(throughput(0.5, 8));
+    flow.cost = 8.0;
+    flow.play(120);
+    assert!((4..=5).contains(&flow.slots), "{}", flow.slots);
+    let grown = flow
+        .decisions
+        .iter()
+        .filter(|(_, decision)| matches!(decision, SlotDecision::Recruit { .. }));
+    let (last, _) = grown.last().expect("slots were asked for");
+    assert!(*last <= Duration::from_secs(100), "{:?}", flow.decisions);
+    let met = flow
+        .decisions
+        .iter()
+        .find_map(|(at, decision)| match decision {
+            SlotDecision::Met { rate, .. } => Some((*at, *rate)),
+            _ => None,
+        });
+    let (at, rate) = met.expect("it is met");
+    assert!(at > *last && (0.48..0.7).contains(&rate), "{at:?} {rate}");
+}
+
 #[test]
 fn a_surplus_that_lasts_is_given_back() {
     let mut flow = Flow::new(throughput(100.0, 64));
