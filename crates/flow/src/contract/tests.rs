@@ -178,11 +178,11 @@ fn what_few_items_show_is_not_believed_and_long_ones_are_seen_before_they_end() 
     flow.cost = 8.0;
     flow.play(120);
     assert!((4..=5).contains(&flow.slots), "{}", flow.slots);
-    let grown = flow
+    let mut grown = flow
         .decisions
         .iter()
         .filter(|(_, decision)| matches!(decision, SlotDecision::Recruit { .. }));
-    let (last, _) = grown.last().expect("slots were asked for");
+    let (last, _) = grown.next_back().expect("slots were asked for");
     assert!(*last <= Duration::from_secs(100), "{:?}", flow.decisions);
     let met = flow
         .decisions
