@@ -37,7 +37,7 @@ def grown(state: list[int], item: int) -> tuple[list[int], int]:
 
 
 def test_each_item_finds_what_the_one_before_it_has_left() -> None:
-    program = ex.Pipeline(same, ex.Stateful(counted, 100), str)
+    program: ex.Skeleton[int, str] = ex.Pipeline(same, ex.Stateful(counted, 100), ex.Farm(str))
     expected = [str((100 + place, place)) for place in range(2000)]
     assert list(program.run_sequential(range(2000))) == expected
     assert on_slots(program, range(2000)) == expected

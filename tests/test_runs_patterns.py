@@ -159,6 +159,10 @@ class ListSink:
         """Say how many results there are."""
         return str(len(self.results)).encode()
 
+    def is_in(self, path: str) -> bool:
+        """Say that no result goes to a file."""
+        return False
+
 
 def test_items_that_are_done_do_not_run_again() -> None:
     program = ex.Pipeline(ex.FlatMap(tens), ex.Seq(checked))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 from . import _core, inner_threads
 from .contracts import SLOTS_MAX, Contract, counts_items, terms
 from .cores import usable_cores
-from .errors import InitializerError, NoWorkerError, ProgramError
+from .errors import InitializerError, JournalError, NoWorkerError, ProgramError
 from .function_state import is_same, state_of
 from .options import (
     DISCOVER,
