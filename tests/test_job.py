@@ -206,7 +206,7 @@ def test_processes_of_another_group_are_called_by_their_startpoints(job: Job) ->
     first = job.start(own_startpoint, count=2)
     told = first.values(timeout=SECONDS)
     assert job.start(ask_others, arguments=[told]).values(timeout=SECONDS) == [[0, 1]]
-    with pytest.raises(TypeError, match=r"got <exoskel.Process \d .*: pass a startpoint of it"):
+    with pytest.raises(TypeError, match=r"got <exoskel.Process \d .*, expected plain data"):
         job.start(ask_others, arguments=[first.result(timeout=SECONDS)[:1]])
 
 

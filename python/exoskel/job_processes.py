@@ -104,7 +104,7 @@ class Process:
     def __reduce__(self) -> NoReturn:
         """Refuse to be sent to others: it belongs to the program that has made the job."""
         raise TypeError(
-            f'got {self!r} as what another process is to get, expected plain data: pass a startpoint of it as text, which a handler of its own or its function returns, by here.process.startpoint(to="*").text(); the other process calls it by here.bind(text)'
+            f'got {self!r} as what another process is to get, expected plain data: let its function return here.process.startpoint(to="*").text(), and pass that text; the other process calls it by here.bind(text)'
         )
 
     def __repr__(self) -> str:
