@@ -59,7 +59,7 @@ fn the_guides_error_is_the_one_that_people_see() {
 #[test]
 fn every_policy_of_the_guide_can_be_read() {
     let policies = blocks("toml");
-    assert_eq!(policies.len(), 7);
+    assert_eq!(policies.len(), 8);
     for policy in policies {
         assert!(Policy::parse(policy, 1).is_ok(), "{policy}");
     }
