@@ -546,20 +546,18 @@ impl World {
     fn check_recall(&self, slot: SlotId, frame: FrameId, count: u32) {
         let running = &self.processes[&slot].running;
         let here = running.iter().filter(|(of, _)| *of == frame).count();
-        let Dispatched {
-            stream,
-            from,
-            first,
-            ..
-        } = self.frames[&frame];
+        let Dispatched { stream, from, .. } = self.frames[&frame];
         if self.closed.contains(&stream) {
             return assert_eq!(here, count as usize, "a closed stream is asked back whole");
         }
         let serial = self.programs[&stream].segments()[usize::from(from)].serial;
-        assert!(
-            !self.suspects.contains(&(stream, first)),
-            "a suspect is asked back"
-        );
+        // What is late here is decided, and may have become a suspect in another segment since.
+        let is_suspect = |(of, index): &(FrameId, Index)| {
+            *of == frame
+                && !self.late.contains(&(frame, *index))
+                && self.suspects.contains(&(stream, *index))
+        };
+        assert!(!running.iter().any(is_suspect), "a suspect is asked back");
         let is_free = !serial || !self.processes[&slot].leases.contains_key(&frame);
         let head = is_free && running.first().is_some_and(|(of, _)| *of == frame);
         assert!(
