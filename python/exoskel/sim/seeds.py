@@ -33,7 +33,8 @@ class SystemRun(NamedTuple):
     outcomes, cancelled : int
         Items with an outcome, and those that their user took back.
     left : int
-        Items without an outcome when their user closed the stream, which some do early. With ``outcomes`` and ``cancelled`` they make up ``items``.
+        Items without an outcome when their user closed the stream, which some do early. With ``outcomes`` and ``cancelled`` they make up ``items``, where each item
+        has one outcome: in programs that split or fold items, they don't.
     sessions, slots_lost, crashes : int
         Sessions that began, slots that the manager lost without a good-bye, processes that crashed.
     restarts : int
