@@ -262,6 +262,7 @@ class Agent:
 
     def end_by_order(self) -> None:
         """End all processes though their creator is there: what they have not done is to be seen by their exit codes."""
+        self._is_ordered = True
         for process in self._processes.values():
             if process.is_joined:
                 self._tell(process, (None, None, ORDERED))

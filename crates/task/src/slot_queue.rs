@@ -8,7 +8,7 @@ mod pending;
 
 pub use deadline::{Overdue, TimeoutAnswer};
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
@@ -171,8 +171,8 @@ pub struct SlotQueue {
     /// How many of them have a limit.
     limited: usize,
     pending: Pending,
-    /// Large results that wait for a grant, and their streams.
-    held: HashMap<(u64, u64), (u32, Pending)>,
+    /// Large results that wait for a grant, and their streams, by frames and items.
+    held: BTreeMap<(u64, u64), (u32, Pending)>,
     /// When the running item was started.
     started: Option<Duration>,
     /// The frame of the running item, and whether that keeps a lease.
@@ -219,7 +219,7 @@ impl SlotQueue {
             programs: HashMap::new(),
             limited: 0,
             pending: Pending::default(),
-            held: HashMap::new(),
+            held: BTreeMap::new(),
             started: None,
             running: None,
             running_item: None,
@@ -549,8 +549,11 @@ impl SlotQueue {
                 let answers = self.forget_jobs(stream);
                 let limit = self.programs.remove(&stream).flatten();
                 self.limited -= usize::from(limit.is_some());
-                let given_up = self.held.extract_if(|_, (of, _)| *of == stream);
-                let others = given_up.filter_map(|(_, (_, held))| held.give_up());
+                // In order, so that whoever plays this plays it again.
+                let held = std::mem::take(&mut self.held).into_iter();
+                let (given_up, kept): (Vec<_>, _) = held.partition(|(_, (of, _))| *of == stream);
+                self.held = kept.into_iter().collect();
+                let others = given_up.into_iter().filter_map(|(_, (_, held))| held.give_up());
                 let answers = answers.into_iter().chain(others).collect();
                 self.code.push_back(ToSlot::Forget { stream });
                 if let Some(key) = self.running_item.filter(|key| key.stream == stream) {
