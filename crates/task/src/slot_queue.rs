@@ -553,7 +553,9 @@ impl SlotQueue {
                 let held = std::mem::take(&mut self.held).into_iter();
                 let (given_up, kept): (Vec<_>, _) = held.partition(|(_, (of, _))| *of == stream);
                 self.held = kept.into_iter().collect();
-                let others = given_up.into_iter().filter_map(|(_, (_, held))| held.give_up());
+                let others = given_up
+                    .into_iter()
+                    .filter_map(|(_, (_, held))| held.give_up());
                 let answers = answers.into_iter().chain(others).collect();
                 self.code.push_back(ToSlot::Forget { stream });
                 if let Some(key) = self.running_item.filter(|key| key.stream == stream) {
