@@ -169,9 +169,10 @@ def test_handlers_that_wait_for_each_others_threads_are_in_the_log(
 
     @coupler.handler
     def ask(is_both: bool) -> Any:
-        reply = node.bind(coupler.startpoint(to="*")).request("answer")
+        # Before either asks: the thread of the second would answer the first.
         if is_both:
             both.wait()
+        reply = node.bind(coupler.startpoint(to="*")).request("answer")
         return reply.result(timeout=5 if is_both else 30)
 
     @coupler.handler
