@@ -21,6 +21,7 @@
 #   make bench-journal        runs with a journal beside runs without
 #   make bench-identity        grid proxies at our doors and at mod_gridsite's     (PART=cost: one part)
 #   make bench-numeric   BLAS in tasks and a large constant, ours and joblib's   (BENCH_ARGUMENTS="--rounds 9")
+#   make bench-contracts  losses, contracts, stragglers and pipelines, ours and the peers'   (PART=kill: one part)
 #   make bench-patterns  sums, word counts, arrays and divide-and-conquer, ours and the peers'   (PART=sum: one part)
 #   make bench-links      links and their peers: streams, round trips, gateways    (PART=stream: one part)
 #   make bench-redist     an array between two programs, ours and the peers        (PART=same_host: one part)
@@ -80,10 +81,10 @@ BENCH_ARGUMENTS ?=
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-rust test-python test-peers attack-data soak soak-workers crash-runs soak-runs soak-links soak-coupling lint lint-rust lint-python lint-text fuzz bench bench-numeric bench-patterns bench-key-cache bench-replay bench-keys bench-answers bench-futures bench-journal bench-identity bench-links bench-redist bench-launch paper-grid-services paper-muskel paper-nexus paper-redistribution tracer wheel docs format lock clean
+.PHONY: help demo test test-rust test-python test-peers attack-data soak soak-workers crash-runs soak-runs soak-links soak-coupling lint lint-rust lint-python lint-text fuzz bench bench-numeric bench-patterns bench-contracts bench-key-cache bench-replay bench-keys bench-answers bench-futures bench-journal bench-identity bench-links bench-redist bench-launch paper-grid-services paper-muskel paper-nexus paper-redistribution tracer wheel docs format lock clean
 
 help:
-	@sed -n '3,35s/^# *//p' Makefile
+	@sed -n '3,36s/^# *//p' Makefile
 
 # --- the environment -------------------------------------------------------------------------------
 
@@ -170,6 +171,9 @@ bench-numeric: $(VENV)/.built $(VENV)/.locked
 
 bench-patterns: $(VENV)/.built $(VENV)/.locked
 	@$(BIN)/python -m benches.patterns.run $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
+
+bench-contracts: $(VENV)/.built $(VENV)/.locked
+	@$(BIN)/python -m benches.contracts.run $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
 
 bench-keys: $(VENV)/.locked
 	@$(BIN)/python -m benches.study.keys $(BENCH_ARGUMENTS)
