@@ -213,17 +213,18 @@ def test_a_process_that_runs_already_is_invited_and_runs_on(tmp_path: Path) -> N
     with Job() as job:
         invited = job.invite(path)
         assert path.stat().st_mode & 0o777 == 0o600
-        with pytest.raises(FileExistsError):
+        with pytest.raises(FileExistsError, match="of a job that was killed, remove it"):
             job.invite(path)
+        copy = tmp_path / "copy"
+        shutil.copy2(path, copy)
         with subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as process:
             [there] = invited.result(SECONDS)
             assert there.request("double", 21).result(SECONDS) == 42
-            second = subprocess.run(
-                words, capture_output=True, text=True, check=False, timeout=SECONDS
-            )
-            assert "another process has used this invitation" in second.stderr
+            assert not path.exists()
+            assert "it is removed when it has been used" in run_invited(path)
+            assert "another process has used this invitation" in run_invited(copy)
             job.close()
             said, _ = process.communicate("\n", timeout=SECONDS)
             assert said == "there\non 0 1\n"
@@ -282,6 +283,16 @@ def test_a_job_ends_at_once_whoever_has_not_come(tmp_path: Path) -> None:
         with pytest.raises(ProcessEndedError, match=r"its job is over|has never joined"):
             future.result(0)
     assert not any("lost with" in one.stderr for one in job.summary().processes)
+    assert not (tmp_path / "invitation").exists()
+
+
+def test_what_has_an_invitations_name_by_now_stays(tmp_path: Path) -> None:
+    path = tmp_path / "invitation"
+    with Job() as job:
+        job.invite(path)
+        path.unlink()
+        path.write_text("of somebody else")
+    assert path.read_text() == "of somebody else"
 
 
 def test_nobody_is_invited_where_nothing_starts_processes(job: Job, tmp_path: Path) -> None:

@@ -192,7 +192,8 @@ class Job:
         Parameters
         ----------
         path : path
-            The file to be written, which this account alone can read. It lets one process of this account in.
+            The file to be written, which this account alone can read. It lets one process of this account in, and is removed when it has, and
+            when the job is over.
         threads : int
             How many calls the process handles at the same time.
 

@@ -22,7 +22,7 @@ from . import __version__, _core, job_folders, links
 from .errors import LinkError, ProcessEndedError, StartpointError, VersionError
 from .job_processes import Process, Processes, Record, ended, ended_text
 from .job_summary import JobSummary, ProcessSummary
-from .joining import invitation, invitation_file, new_word
+from .joining import invitation, invitation_file, new_word, withdraw
 from .launchers import Launcher, own_host
 from .link_arguments import as_startpoint, said_startpoint
 from .peer_text import one_line
@@ -328,7 +328,11 @@ class JobState:
             except BaseException:
                 os.unlink(path)
                 raise
-        return Processes(self, group.records)
+            written = os.fstat(file.fileno())
+        # Nobody else comes in by it.
+        invited = Processes(self, group.records)
+        invited[0].add_done_callback(lambda _: withdraw(path, written))
+        return invited
 
     def _ask(self, agent: Agent, *what: Any) -> Any:
         assert agent.binding is not None

@@ -7,6 +7,7 @@ kernel says who connects. Who is let in has a socket to the agent as if it had i
 from __future__ import annotations
 
 import contextlib
+import errno
 import hmac
 import json
 import os
@@ -34,6 +35,7 @@ __all__ = [
     "join_agent",
     "join_by_invitation",
     "new_word",
+    "withdraw",
 ]
 
 # Which rank a process is: what mpiexec of MPICH, of Open MPI, others with PMIx, and srun say.
@@ -287,9 +289,28 @@ def join_agent(place: str) -> socket.socket:
 
 
 def invitation_file(path: str | os.PathLike[str]) -> TextIO:
-    """Make a file that this account alone can read. It must not be there yet."""
+    """Make a file that this account alone can read. It must not be there yet.
+
+    Raises
+    ------
+    FileExistsError
+        If it is.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    return open(os.open(path, flags, 0o600), "w")
+    try:
+        return open(os.open(path, flags, 0o600), "w")
+    except FileExistsError:
+        why = "there is such a file already; if it is the invitation of a job that was killed, remove it"
+        raise FileExistsError(errno.EEXIST, why, os.fspath(path)) from None
+
+
+def withdraw(path: str | os.PathLike[str], written: os.stat_result) -> None:
+    """Remove an invitation, unless something else has that name by now."""
+    with contextlib.suppress(OSError):
+        found = os.lstat(path)
+        # The number of a file that was removed may be the next one's.
+        if os.path.samestat(found, written) and found.st_mtime_ns == written.st_mtime_ns:
+            os.unlink(path)
 
 
 def invitation(place: str, word: str) -> str:
@@ -314,7 +335,10 @@ def join_by_invitation(path: str | os.PathLike[str]) -> socket.socket:
     try:
         number = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise LinkError(f"can't read the invitation {name}: {error.strerror}") from None
+        why = error.strerror
+        if isinstance(error, FileNotFoundError):
+            why = "it isn't there; it is removed when it has been used, and when its job is over"
+        raise LinkError(f"can't read the invitation {name}: {why}") from None
     with open(number, "rb") as file:
         found = os.fstat(file.fileno())
         mode = stat.S_IMODE(found.st_mode)
