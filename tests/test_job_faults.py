@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import json
 import os
 import signal
@@ -55,6 +56,20 @@ def test_a_program_that_does_not_close_its_job_ends(end: str, code: int) -> None
         [sys.executable, "-c", program], capture_output=True, timeout=SECONDS, check=False
     )
     assert done.returncode == code
+
+
+def process_of(here: JobNode) -> int:
+    return os.getpid()
+
+
+def test_a_job_ends_with_the_last_reference_to_its_processes() -> None:
+    started = Job().start(process_of, count=2)
+    gc.collect()
+    processes = started.values(timeout=SECONDS)
+    assert not any(map(gone, processes))
+    del started
+    gc.collect()
+    assert all(map(gone, processes))
 
 
 def test_signals_without_a_name_are_said_by_their_number(job: Job) -> None:

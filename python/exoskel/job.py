@@ -12,6 +12,7 @@ from . import job_contents
 from .agents_launcher import Agents, proven
 from .errors import LinkError
 from .job_output import label_of
+from .job_processes import Processes
 from .job_state import AGENT_SECONDS, PROCESSES_MAX, Group, JobState
 from .launchers import Launcher, Local, Ssh
 from .link_waiting import bounded_seconds
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from .job_processes import Processes
     from .job_summary import JobSummary
 
 __all__ = ["Job"]
@@ -37,6 +37,8 @@ class Job:
 
     The job is an authority of its own: each process makes a key for itself, which the job signs. So its processes prove to each other which
     they are, and their certificates open nothing outside of the job.
+
+    It ends with its block, by `close`, or when nothing refers to it and to what its `start` has returned any more.
 
     Parameters
     ----------
@@ -183,8 +185,8 @@ class Job:
         }
         group = Group(program, start, {"contents": contents, "threads": threads})
         if joined is not None:
-            return self._state.start_joined(group, joined)
-        return self._state.start(group, count)
+            return Processes(self, self._state, self._state.start_joined(group, joined))
+        return Processes(self, self._state, self._state.start(group, count))
 
     def invite(self, path: str | os.PathLike[str], *, threads: int = 1) -> Processes:
         """Let a process in that no job has started and that runs on the job's first host, by ``exoskel.links.init(path)``.
@@ -210,7 +212,8 @@ class Job:
         if not self._finalizer.alive:
             raise LinkError("this job is over")
         _check_threads(threads)
-        return self._state.invite(path, {"contents": b"", "threads": threads})
+        invited = self._state.invite(path, {"contents": b"", "threads": threads})
+        return Processes(self, self._state, invited)
 
     def summary(self) -> JobSummary:
         """Return how all processes of the job stand or have ended, in the order in which they were asked for."""

@@ -15,6 +15,7 @@ from .peer_text import one_line
 
 if TYPE_CHECKING:
     from . import links
+    from .job import Job
     from .job_state import Agent, Group, JobState
     from .link_streams import Stream
 
@@ -121,7 +122,9 @@ class Processes(Sequence["Future[Process]"]):
     is there when it has called `exoskel.links.init` and one of the former, or has ended with 0.
     """
 
-    def __init__(self, state: JobState, records: list[Record]) -> None:
+    def __init__(self, job: Job, state: JobState, records: list[Record]) -> None:
+        # It would end with its last reference, and these with it.
+        self._job = job
         self._state = state
         self._records = records
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import __version__, _core, job_folders, links
 from .errors import LinkError, ProcessEndedError, StartpointError, VersionError
-from .job_processes import Process, Processes, Record, ended, ended_text
+from .job_processes import Process, Record, ended, ended_text
 from .job_summary import JobSummary, ProcessSummary
 from .joining import invitation, invitation_file, new_word, withdraw
 from .launchers import Launcher, own_host
@@ -300,8 +300,8 @@ class JobState:
             self._changed.notify_all()
         self._end(lambda: self._machine.agent_lost(agent.number))
 
-    def start_joined(self, group: Group, count: int) -> Processes:
-        """Start a program on the first host that starts the processes itself."""
+    def start_joined(self, group: Group, count: int) -> list[Record]:
+        """Start a program on the first host that starts the processes itself, and return these."""
         starting = Group(group.program, group.what, dict(group.told))
         self._fill(starting, 1, first_host=True)
         [group.starter] = starting.records
@@ -310,10 +310,10 @@ class JobState:
         numbers = [group.starter.number]
         with self._not_started([*starting.records, *group.records]):
             self._ask(group.starter.agent, "start", group.number, numbers, [0], what, group.told)
-        return Processes(self, group.records)
+        return group.records
 
-    def invite(self, path: str | os.PathLike[str], told: dict[str, Any]) -> Processes:
-        """Let a process in on this job's first host that says what is in a file."""
+    def invite(self, path: str | os.PathLike[str], told: dict[str, Any]) -> list[Record]:
+        """Let a process in on this job's first host that says what is in a file, and return it."""
         program = "an invited process"
         group = Group(program, {"words": [program]}, {**told, "invited": True})
         with invitation_file(path) as file:
@@ -330,9 +330,8 @@ class JobState:
                 raise
             written = os.fstat(file.fileno())
         # Nobody else comes in by it.
-        invited = Processes(self, group.records)
-        invited[0].add_done_callback(lambda _: withdraw(path, written))
-        return invited
+        group.records[0].future.add_done_callback(lambda _: withdraw(path, written))
+        return group.records
 
     def _ask(self, agent: Agent, *what: Any) -> Any:
         assert agent.binding is not None
@@ -370,8 +369,8 @@ class JobState:
             group.records += [self._added(group, *member) for member in members]
         self._allow_descriptors()
 
-    def start(self, group: Group, count: int, ranks: Collection[int] | None = None) -> Processes:
-        """Start processes on all hosts, neighbours on one. With ``ranks``, only those; `replace` starts others in their places."""
+    def start(self, group: Group, count: int, ranks: Collection[int] | None = None) -> list[Record]:
+        """Start processes on all hosts, neighbours on one, and return them. With ``ranks``, only those; `replace` starts others in their places."""
         self._fill(group, count)
         records = list(group.records)
         if ranks is not None:
@@ -388,7 +387,7 @@ class JobState:
                 # Nobody is asked to start the others.
                 self._end_unstarted([one for one in records if one.agent in waiting], str(error))
                 raise
-        return Processes(self, records)
+        return records
 
     def replace(self, record: Record) -> bool:
         """Start another process in the place of one that has ended. Return whether there is a host for it."""
