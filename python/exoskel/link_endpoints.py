@@ -192,9 +192,8 @@ class HandlerThreads:
 
     def _handle(self, waiting: _core.Call) -> BaseException | None:
         try:
-            arguments, keywords = self._node.value_of(waiting)
+            arguments, keywords = _called_with(self._node.value_of(waiting))
             function, wants_call = self._handlers[waiting.handler]
-            _check_keywords(keywords)
             call = Call(waiting.peer_name, waiting.handler, tuple(arguments), keywords)
             value = (
                 function(call, *arguments, **keywords)
@@ -404,12 +403,21 @@ def _name_of(function: object, decorator: str) -> str:
     return name
 
 
-def _check_keywords(keywords: dict[str, Any]) -> None:
-    """Refuse what is no name of a parameter: Python would put it into its own messages as it is."""
+def _called_with(contents: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments and keywords of a call. A peer may send anything: what stands for many things in few bytes isn't to be unfolded here."""
+    is_call = type(contents) is list and len(contents) == 2
+    if not (is_call and type(contents[0]) is list and type(contents[1]) is dict):
+        got = [type(one).__name__ for one in contents[:3]] if is_call else type(contents).__name__
+        raise TypeError(
+            f"got a call with {got}, expected a list of arguments and a dict of keywords"
+        )
+    arguments, keywords = contents
     for name in keywords:
+        # Python would put what is no name of a parameter into its own messages as it is.
         if not isinstance(name, str) or not name.isidentifier():
             shown = name[:_NAME_SHOWN_MAX] if isinstance(name, str) else type(name).__name__
             raise TypeError(f"got {shown!r} as the name of a keyword, expected an identifier")
+    return arguments, keywords
 
 
 def _wants_call(function: Callable[..., Any]) -> bool:
