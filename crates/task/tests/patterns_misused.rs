@@ -237,6 +237,55 @@ fn answers_are_of_the_kind_that_is_due() {
     assert_eq!(error, ReceiveError::NotFolded);
 }
 
+/// Aim: memory for each of very many records of a byte or two, of which a frame can't have so many.
+#[test]
+fn records_are_counted_before_anything_is_kept_of_them() {
+    let many = records(&vec![&b""[..]; 5000], Format::Pickle, true);
+    for retriable in [false, true] {
+        let mut site = Site::new(*seq(0), TRUSTED, 1);
+        let (slot, execute) = site.frame();
+        let answer = match retriable {
+            true => ToManager::Retriable {
+                frame: execute.frame,
+                first: execute.first,
+                count: 5000,
+                busy: 1,
+                records: many.clone(),
+            },
+            false => ToManager::Results {
+                frame: execute.frame,
+                first: execute.first,
+                reached: 1,
+                count: 5000,
+                busy: 1,
+                records: many.clone(),
+            },
+        };
+        let error = site.is_refused(slot, &execute, &answer);
+        let (count, maximum) = (5000, 4096);
+        assert_eq!(error, ReceiveError::ItemsOfNoFrame { count, maximum });
+    }
+    // Items of one frame may have many parts each, and not all of them the most.
+    let mut site = Site::new(map(), TRUSTED, 3);
+    let (slot, execute) = site.frame();
+    let mut lists = BytesMut::new();
+    for _ in 0..3 {
+        put_varint(&mut lists, u64::from(PARTS_MAX) << 1);
+    }
+    let answer = ToManager::Expanded {
+        frame: execute.frame,
+        first: execute.first,
+        count: 3,
+        busy: 1,
+        lists: lists.freeze(),
+    };
+    let error = site.is_refused(slot, &execute, &answer);
+    assert!(
+        error.to_string().contains("more parts in an answer"),
+        "{error}"
+    );
+}
+
 /// Aim: more parts than the limit, parts that aren't there, and exceptions among them end the session.
 #[test]
 fn parts_are_counted() {
