@@ -30,6 +30,7 @@ from exoskel.agent_frames import frame, read_frame
 from exoskel.cli import main
 from exoskel.host_sandbox import check_manager, narrowed
 from exoskel.job_control import ask_to_end, local_jobs
+from exoskel.job_orphans import namespace
 from exoskel.job_process import JobNode
 from exoskel.job_state import JobState
 from exoskel.link_arguments import as_startpoint
@@ -754,7 +755,11 @@ def test_a_hosts_policy_holds_the_processes_of_a_job_together(lab: Lab) -> None:
     places = {place.folder for place in control_groups.own_places().values()}
 
     def groups() -> list[Path]:
-        return [one for place in places for one in place.glob(f"exoskel-{daemon.process.pid}-*")]
+        return [
+            one
+            for place in places
+            for one in place.glob(f"exoskel-{namespace()}.{daemon.process.pid}.*")
+        ]
 
     with lab.job(daemon) as job:
         assert groups() != []
