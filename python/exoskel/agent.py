@@ -32,6 +32,7 @@ from . import __version__, _core, control_groups, job_folders, links, own_folder
 from .agent_processes import ORDERED, AgentGroup, AgentProcess, described, shown_program
 from .control_groups import GroupPlace, JobGroups
 from .errors import LinkError
+from .folder_remover import FolderRemover
 from .host_sandbox import check_manager, narrowed
 from .job_delegation import PROXY, HostProxy
 from .job_dialling import ConnectionMaker, is_of_network
@@ -122,6 +123,7 @@ class Agent:
         self._woken.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._writers = output_writers(self._selector)
+        self._remover = FolderRemover(self._selector)
         self._selector.register(zygote.control, selectors.EVENT_READ, self._serve_zygote)
         self._unsent: deque[tuple[ProcessStart, list[int]]] = deque()
         self._selector.register(self._woken, selectors.EVENT_READ, self._do_asked)
@@ -241,6 +243,7 @@ class Agent:
         """Pass on what processes have printed, and remove what has held them: they have ended."""
         for writer in self._writers:
             writer.finish(_GRACE_SECONDS)
+        self._remover.close()
         self._control_groups.close()
 
     def status(self) -> dict[str, Any]:
@@ -716,7 +719,7 @@ class Agent:
     def _ended(self, process: AgentProcess, end: ProcessEnd | None, text: str) -> None:
         self._forget(process)
         if "network" in process.told:
-            own_folders.remove(self._own_folder(process.number))
+            self._remover.remove(self._own_folder(process.number))
         # All that it has said itself is in its pipes by now. Who has left its session may go on to write there, and nobody waits for that.
         for pipe in process.pipes:
             left = pipe.capacity()
