@@ -39,7 +39,7 @@ from .job_dialling import ConnectionMaker, is_of_network
 from .job_orphans import MARK, end_orphans, own_mark
 from .job_output import Pipe, output_writers
 from .joining import Joining
-from .process_zygote import AGENT, RANK, SIZE, ProcessEnd, ProcessStart, ProcessZygote
+from .process_zygote import AGENT, CONTEXT, RANK, SIZE, ProcessEnd, ProcessStart, ProcessZygote
 from .start_request import check_listen, check_number, check_start, creator_within
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _KEY_BYTES, _NOT_COMPRESSED = 65, 4
 _LENGTH = struct.Struct("!I")
 _READ_BYTES = 64 << 10
+# The variables of processes that an agent alone sets.
+OWN_NAMES = frozenset([AGENT, CONTEXT, MARK, RANK, SIZE])
 # What a process of a job imports, whatever it does.
 _PRELOADED = (
     "by_value",
@@ -318,15 +320,14 @@ class Agent:
                 for one in (number, *what["joined"]):
                     self._tell_end(one, None, reason)
                 return
-            said = {**opened, **self._environment_of(what)}
+            said = self._environment_of(what, opened)
             shown = AgentGroup(number, shown_program(words, told))
             self._start(ProcessStart(number, words, directory, must_enter, said), told, shown)
             return
         for number, rank in zip(numbers, ranks, strict=True):
             if not self._may_start(number, rank, told["size"], group):
                 continue
-            said = {RANK: str(rank), SIZE: str(told["size"])}
-            said |= self._environment_of(what)
+            said = self._environment_of(what, {RANK: str(rank), SIZE: str(told["size"])})
             start = ProcessStart(number, words, directory, must_enter, said)
             if (label := what.get("label")) is not None:
                 start = replace(start, before=f"[{label} {rank}] " if label else f"[{rank}] ")
@@ -357,9 +358,11 @@ class Agent:
         asked = {name: value for name, value in sandbox.items() if name not in own}
         return {**asked, **self._control_groups.of_start(group, asked)}
 
-    def _environment_of(self, what: dict[str, Any]) -> dict[str, str]:
-        """Return what processes are to have in their environment. By its mark an agent finds them again, whatever their creator says."""
-        return {**self.environment, **what["environment"], MARK: self.environment[MARK]}
+    def _environment_of(self, what: dict[str, Any], own: dict[str, str]) -> dict[str, str]:
+        """Return what processes are to have in their environment. What the agent says itself isn't changed by what their creator says."""
+        said = what["environment"].items()
+        other = {name: value for name, value in said if name not in OWN_NAMES}
+        return {**other, **self.environment, **own}
 
     def _may_start(self, number: int, rank: int, size: int, group: int) -> bool:
         """Whether a process can be started; why not is told."""
