@@ -300,7 +300,7 @@ class _HostJob:
         self._channel, channel = socket.socketpair()
         self._held, lifeline = socket.socketpair()
         numbers = channel.fileno(), lifeline.fileno()
-        words = [sys.executable, "-P", "-m", "exoskel.agent", f"--lifeline={numbers[1]}"]
+        words = [sys.executable, "-P", "-m", "exoskel.agent_program", f"--lifeline={numbers[1]}"]
         words += [f"--processes={processes_max}", *(["--detach"] if is_detached else [])]
         if confined is not None:
             # Paths are paths of this host's own policy.
