@@ -137,7 +137,8 @@ class Job:
             Where the processes begin. If not given: where this process is, or in the home folder on hosts without such a directory; those in a
             sandbox in folders of their own.
         env : mapping, optional
-            What they have in their environment besides that of their agent. In a sandbox, they have little of that.
+            What they have in their environment besides that of their agent. In a sandbox, they have little of that. What an agent says itself stays as it is: ``EXOSKEL_RANK``,
+            ``EXOSKEL_SIZE``, ``EXOSKEL_STARTED_BY``, the way to the agent, and with ``delegate=True`` ``X509_USER_PROXY``.
         sandbox : Sandbox, optional
             What they may use; all that the account may, if not given. A process that its host can't hold to it doesn't run.
         label : bool or str, optional

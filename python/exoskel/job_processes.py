@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
-from .errors import ProcessEndedError
+from .errors import SANDBOX_MAY_BE_WHY, ProcessEndedError
 from .job_process import VALUE
 from .peer_text import one_line
 
@@ -20,6 +20,21 @@ if TYPE_CHECKING:
     from .link_streams import Stream
 
 __all__ = ["Process", "Processes", "Record", "ended", "ended_text"]
+
+
+# What a program says that it may not do, or has no memory for.
+_WORDS_OF_LIMITS = (
+    "ermission denied",
+    "peration not permitted",
+    "PermissionError",
+    "MemoryError",
+    "annot allocate memory",
+    "failed to map segment",
+    "File too large",
+    "Resource temporarily unavailable",
+    "annot fork",
+)
+_LAST_LINES = 3
 
 
 class Process:
@@ -292,7 +307,19 @@ def _code_of(record: Record) -> int:
 
 def ended(record: Record) -> ProcessEndedError:
     """Return the error that says how a process has ended."""
-    return ProcessEndedError(ended_text(record), record.number, record.agent.host, record.exit_code)
+    error = ProcessEndedError(
+        ended_text(record), record.number, record.agent.host, record.exit_code
+    )
+    if record.sandbox and record.has_failed and _is_of_a_limit(record.stderr):
+        error.add_note(f"{SANDBOX_MAY_BE_WHY}{one_line(', '.join(record.sandbox))}")
+    return error
+
+
+def _is_of_a_limit(stderr: str) -> bool:
+    """Say whether what a process has said last is what the limits of a sandbox make programs say."""
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    last = "\n".join(lines[-_LAST_LINES:])
+    return SANDBOX_MAY_BE_WHY in stderr or any(one in last for one in _WORDS_OF_LIMITS)
 
 
 def ended_text(record: Record) -> str:
