@@ -81,6 +81,8 @@ class LaunchedSlots:
         How many at most.
     timeout : float
         How many seconds the hosts' agents may take to be there.
+    hosts_min : int
+        With how many hosts they begin, if others can't be reached.
 
     Raises
     ------
@@ -88,14 +90,16 @@ class LaunchedSlots:
         If there can't be any.
     """
 
-    def __init__(self, launcher: Launcher, slots: int, slots_max: int, timeout: float) -> None:
+    def __init__(
+        self, launcher: Launcher, slots: int, slots_max: int, timeout: float, hosts_min: int
+    ) -> None:
         self._slots = slots
         self._slots_max = slots_max
         # The last processes of vacant places, by ranks.
         self._vacant: dict[int, Record | None] = {}
         self._launcher = launcher
         try:
-            self._state = JobState(launcher, None, timeout)
+            self._state = JobState(launcher, hosts_min, timeout)
         except (ExoskelError, TimeoutError) as error:
             attempts = [error] if isinstance(error, ExoskelError) else []
             raise NoWorkerError(f"no worker can be had: {error}", attempts=attempts) from error
