@@ -26,6 +26,7 @@ from .joining import invitation, invitation_file, new_word
 from .launchers import Launcher, own_host
 from .link_arguments import as_startpoint, said_startpoint
 from .peer_text import one_line
+from .process_zygote import ANYBODY
 from .start_request import PROCESSES_MAX
 
 if TYPE_CHECKING:
@@ -111,10 +112,12 @@ class Group:
     roles: tuple[str, ...] = ("peer",)
     #: Called when one has ended, by a thread that must not wait.
     on_end: Callable[[Record], None] = lambda _: None
-    #: Called when a task of one has raised an exception, with the name of its class.
-    on_failed: Callable[[Record, str], None] = lambda *_: None
-    #: Says why a process waits in vain for a sibling that isn't there; nothing as long as that may come.
-    why_absent: Callable[[], str] = lambda: ""
+    #: Called when a task of one has raised an exception, with the name of its class and the task's stream.
+    on_failed: Callable[[Record, str, int | None], None] = lambda *_: None
+    #: Says why a process waits in vain for a sibling that isn't there; nothing as long as that may come. It gets the stream of who waits.
+    why_absent: Callable[[int | None], str] = lambda _: ""
+    #: Takes in whether the task of one waits for a post, and says why none comes; nothing as long as one may come.
+    why_idle: Callable[[Record, bool, int | None], str] = lambda *_: ""
     #: The process that starts them, if that isn't their agent.
     starter: Record | None = None
     number: int = 0
@@ -191,6 +194,7 @@ class JobState:
             self.returned,
             self.confined,
             self.waits,
+            self.idles,
             self.failed,
             self.ended,
         ):
@@ -489,19 +493,27 @@ class JobState:
         record = self._records[number]
         record.sandbox, record.places = tuple(map(str, held)), tuple(map(str, places))
 
-    def waits(self, call: links.Call, number: int, rank: int) -> None:
+    def waits(self, call: links.Call, number: int, rank: int, stream: int | None) -> None:
         """Take in that a process waits for a sibling, and tell it if that is in vain."""
         self._machine.check_own(_number_of(call), [number])
         record = self._records[number]
-        why = record.group.why_absent()
-        if why and not record.has_ended and record.agent.binding is not None:
-            record.agent.binding.post("absent", number, rank, why)
+        self._tell_absence(record, rank, record.group.why_absent(stream))
 
-    def failed(self, call: links.Call, number: int, kind: str) -> None:
+    def idles(self, call: links.Call, number: int, is_idle: bool, stream: int | None) -> None:
+        """Take in whether the task of a slot waits for a post, and tell it if that is in vain."""
+        self._machine.check_own(_number_of(call), [number])
+        record = self._records[number]
+        self._tell_absence(record, ANYBODY, record.group.why_idle(record, is_idle, stream))
+
+    def _tell_absence(self, record: Record, rank: int, why: str) -> None:
+        if why and not record.has_ended and record.agent.binding is not None:
+            record.agent.binding.post("absent", record.number, rank, why)
+
+    def failed(self, call: links.Call, number: int, kind: str, stream: int | None) -> None:
         """Take in that a task of a slot has raised an exception of this class."""
         self._machine.check_own(_number_of(call), [number])
         record = self._records[number]
-        record.group.on_failed(record, one_line(kind))
+        record.group.on_failed(record, one_line(kind), stream)
 
     def returned(self, call: links.Call, numbers: list[int]) -> None:
         """Take in that the functions of processes have returned."""

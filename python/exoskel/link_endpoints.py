@@ -80,6 +80,8 @@ class HandlerThreads:
         self._ending = threading.Event()
         #: Whether a handler may be given again, and takes the place of the one before.
         self.replaces = False
+        #: What is made of an inbox.
+        self.make_inbox: Callable[..., Inbox] = Inbox
         self._waits = OwnWaits(name, threads)
         self._threads = [
             threading.Thread(target=self._serve, name=f"exoskel-{name}-{number}")
@@ -119,7 +121,7 @@ class HandlerThreads:
             if inbox is None:
                 inbox = self._inboxes[name] = _core.LinkInbox.offer(self._node, self.name, name)
         drive = None if owner._driver is None else owner._driver.progress
-        return Inbox(inbox, name, drive, owner)
+        return self.make_inbox(inbox, name, drive, owner)
 
     def start(self) -> None:
         """Start to handle calls."""
@@ -192,7 +194,8 @@ class HandlerThreads:
 
     def _handle(self, waiting: _core.Call) -> BaseException | None:
         try:
-            arguments, keywords = self._node.value_of(waiting)
+            # Of a manager's task, its stream comes behind.
+            arguments, keywords, *_ = self._node.value_of(waiting)
             function, wants_call = self._handlers[waiting.handler]
             _check_keywords(keywords)
             call = Call(waiting.peer_name, waiting.handler, tuple(arguments), keywords)
