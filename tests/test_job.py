@@ -210,6 +210,19 @@ def test_processes_of_another_group_are_called_by_their_startpoints(job: Job) ->
         job.start(ask_others, arguments=[first.result(timeout=SECONDS)[:1]])
 
 
+def test_processes_of_a_job_that_nobody_holds_say_so() -> None:
+    started = Job().start(wait_for_nobody)
+    with pytest.raises(ProcessEndedError, match="with its job, as nothing held that: keep the"):
+        started.result(SECONDS)
+    # What is closed is held by who closes it.
+    held = Job()
+    [process] = held.start(wait_for_nobody).result(SECONDS)
+    held.close()
+    with pytest.raises(ProcessEndedError) as raised:
+        process.request("norm")
+    assert "nothing held" not in str(raised.value)
+
+
 def die(here: JobNode) -> None:
     @here.process.handler
     def last() -> None:

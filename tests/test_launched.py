@@ -118,7 +118,9 @@ def test_who_waits_for_a_task_that_has_failed_is_told_its_exception(tmp_path: Pa
     ) as manager:
         found = [str(one) for one in manager.map(places, errors="return")]
     assert any("a bad item" in one for one in found)
-    told = "vain: the task of rank 0 has ended with ValueError; 1 of 2 slots have no task"
+    told = (
+        "vain: the task of rank 0 has ended with ValueError: a bad item; 1 of 2 slots have no task"
+    )
     assert any(told in one for one in found)
     assert not any("as many items as slots" in one for one in found)
 

@@ -13,10 +13,10 @@ __all__ = ["WORDS", "pass_on"]
 
 # The words: a task waits for a sibling, waits for a post of any sibling, has raised an exception.
 WORDS = frozenset(("waits", "idles", "failed"))
-# How often each is passed on of one process; and so much of the name of an exception's class.
+# How often each is passed on of one process; and so much of what is said of an exception.
 _WAITS_SECONDS = 1.0
 _FAILED_SECONDS = 0.1
-_CLASS_LENGTH_MAX = 100
+_FAILED_LENGTH_MAX = 200
 
 
 def pass_on(creator: links.Binding, process: AgentProcess, word: dict[str, Any]) -> None:
@@ -38,7 +38,7 @@ def pass_on(creator: links.Binding, process: AgentProcess, word: dict[str, Any])
     if "failed" in word:
         if now >= process.failed_at:
             process.failed_at = now + _FAILED_SECONDS
-            creator.post("failed", number, str(word["failed"])[:_CLASS_LENGTH_MAX], stream)
+            creator.post("failed", number, str(word["failed"])[:_FAILED_LENGTH_MAX], stream)
     elif "idles" in word:
         is_idle = bool(word["idles"])
         # That a task goes on is news once.

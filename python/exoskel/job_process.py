@@ -27,6 +27,7 @@ from . import _core, confining, job_contents, links
 from .errors import LinkError, ProcessEndedError
 from .joining import join_agent, join_by_invitation
 from .link_arguments import as_startpoint
+from .link_failures import failure_of
 from .process_zygote import AGENT, ANYBODY, CONTEXT
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ _LENGTH = struct.Struct("!I")
 _ORDERED_CODE = 128 + signal.SIGTERM
 # What is forgotten where several processes would join by one socket.
 _STARTS_RANKS = "what starts ranks by itself, as mpiexec does, needs joined= at Job.start"
+# What siblings are told of an exception.
+_FAILED_LENGTH_MAX = 200
 # A function with what it refers to.
 _TOLD_BYTES_MAX = 1 << 30
 
@@ -124,8 +127,11 @@ class _Context:
 
     def failed(self, error: BaseException) -> None:
         """Say that a task of this slot has raised an exception."""
+        _, text = failure_of(error)
+        line = text.strip().partition("\n")[0]
+        failed = f"{type(error).__name__}{': ' if line else ''}{line}"
         with contextlib.suppress(OSError):
-            self.send(failed=type(error).__name__, stream=self._stream)
+            self.send(failed=failed[:_FAILED_LENGTH_MAX], stream=self._stream)
 
     @property
     def _stream(self) -> int | None:

@@ -231,6 +231,8 @@ class Record:
     binding: links.Binding | None = None
     has_ended: bool = False
     code: int | None = None
+    # Whether it was ended as nobody held the job.
+    is_let_go: bool = False
     # How many had ended before it did.
     ended_before: int = 0
     seconds: float = 0.0
@@ -297,6 +299,8 @@ def ended_text(record: Record) -> str:
     who = f"process {record.number} (rank {record.rank}, {record.program}) on {record.agent.host}"
     if not record.has_ended:
         return f"{who} has no link to its job yet"
+    if record.is_let_go:
+        return f"{who} was ended with its job, as nothing held that: keep the exoskel.Job in a variable, or write `with exoskel.Job() as job:`"
     starter = record.starter
     if starter is not None and starter.code is not None:
         return f"{who} has ended: {one_line(record.stderr)}; {ended_text(starter)}"

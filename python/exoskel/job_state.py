@@ -112,7 +112,7 @@ class Group:
     roles: tuple[str, ...] = ("peer",)
     #: Called when one has ended, by a thread that must not wait.
     on_end: Callable[[Record], None] = lambda _: None
-    #: Called when a task of one has raised an exception, with the name of its class and the task's stream.
+    #: Called when a task of one has raised an exception, with its class and its text, and the task's stream.
     on_failed: Callable[[Record, str, int | None], None] = lambda *_: None
     #: Says why a process waits in vain for a sibling that isn't there; nothing as long as that may come. It gets the stream of who waits.
     why_absent: Callable[[int | None], str] = lambda _: ""
@@ -154,6 +154,10 @@ class JobState:
         self._ends = 0
         self._folder = job_folders.made()
         self._is_over = False
+        # Files, with what tells them from others of their names.
+        self._invitations: list[tuple[str, int, int]] = []
+        # Whether it is over since nobody has held it.
+        self._is_let_go = False
         self._process = os.getpid()
         self._node: links.Node | None = None
         # Besides the sockets that processes of one host have in a folder.
@@ -329,6 +333,8 @@ class JobState:
                     place = self._ask(agent, "invite", group.number, group.number, group.told, word)
                     file.write(invitation(place, word))
                     file.flush()
+                found = os.fstat(file.fileno())
+                self._invitations.append((os.path.abspath(path), found.st_dev, found.st_ino))
             except BaseException:
                 os.unlink(path)
                 raise
@@ -509,11 +515,11 @@ class JobState:
         if why and not record.has_ended and record.agent.binding is not None:
             record.agent.binding.post("absent", record.number, rank, why)
 
-    def failed(self, call: links.Call, number: int, kind: str, stream: int | None) -> None:
-        """Take in that a task of a slot has raised an exception of this class."""
+    def failed(self, call: links.Call, number: int, what: str, stream: int | None) -> None:
+        """Take in that a task of a slot has raised an exception."""
         self._machine.check_own(_number_of(call), [number])
         record = self._records[number]
-        record.group.on_failed(record, one_line(kind), stream)
+        record.group.on_failed(record, one_line(what), stream)
 
     def returned(self, call: links.Call, numbers: list[int]) -> None:
         """Take in that the functions of processes have returned."""
@@ -562,6 +568,7 @@ class JobState:
                 unsaid = (_LEFT if reason == "left" else _LOST), 0.0, 0
                 text, record.seconds, record.memory_bytes = said.get(number, unsaid)
                 record.stderr, record.code, record.has_ended = text, code, True
+                record.is_let_go = self._is_let_go
                 record.ended_before = self._ends
                 self._ends += 1
                 if record.binding is not None:
@@ -703,6 +710,11 @@ class JobState:
         state = "over" if self._is_over else f"{running} processes run"
         return f"{state}, {hosts} host{'' if hosts == 1 else 's'}"
 
+    def let_go(self) -> None:
+        """End all processes, as nobody holds their `Job` any more."""
+        self._is_let_go = True
+        self.close()
+
     def close(self) -> None:
         """End all processes, and wait until they have ended."""
         if os.getpid() != self._process:
@@ -747,6 +759,11 @@ class JobState:
 
     def _forget(self) -> None:
         self._end(self._machine.forget)
+        for path, *its in self._invitations:
+            with contextlib.suppress(OSError):
+                found = os.lstat(path)
+                if [found.st_dev, found.st_ino] == its:
+                    os.unlink(path)
         if self._node is not None:
             _close_untold(self._node)
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -220,8 +220,8 @@ class LaunchedSlots:
         idle = f"{ready - busy} of {ready} slots have no task, and no item waits for one"
         failed = sorted(self._failed.copy().items())
         told = [
-            f"the task of rank {rank} has ended with {kind}"
-            for rank, (kind, its) in failed
+            f"the task of rank {rank} has ended with {what}"
+            for rank, (what, its) in failed
             if its == stream
         ]
         if told:
@@ -229,8 +229,8 @@ class LaunchedSlots:
             return f"{' and '.join(told)}; {idle}"
         return f"{idle}: {_NEEDS}" if busy < ready else _ALL_WAIT
 
-    def _on_failed(self, record: Record, kind: str, stream: int | None) -> None:
-        self._failed[record.rank] = kind, stream
+    def _on_failed(self, record: Record, what: str, stream: int | None) -> None:
+        self._failed[record.rank] = what, stream
 
     def close(self) -> None:
         """End the job."""
