@@ -7,10 +7,11 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from .errors import ProcessEndedError
 from .job_process import VALUE
+from .link_arguments import as_startpoint
 from .peer_text import one_line
 
 if TYPE_CHECKING:
@@ -101,11 +102,14 @@ class Process:
     def _binding(self) -> links.Binding:
         return self._state.binding(self._record)
 
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be sent to others: it belongs to the program that has made the job."""
-        raise TypeError(
-            f'got {self!r} as what another process is to get, expected plain data: let its function return here.process.startpoint(to="*").text(), and pass that text; the other process calls it by here.bind(text)'
-        )
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Come to other processes of the job as a startpoint: they call it by ``here.bind``."""
+        startpoint = self._record.startpoint
+        if startpoint is None:
+            raise TypeError(
+                f"got {self!r} as what another process is to get, expected one that has joined the job: by exoskel.links.init() in its program"
+            )
+        return as_startpoint, (startpoint,)
 
     def __repr__(self) -> str:
         """Say which it is, and how it stands."""
