@@ -436,6 +436,10 @@ def test_who_may_not_start_is_told_the_rule(lab: Lab) -> None:
     ) as caught:
         lab.job(daemon, credential=OTHER)
     assert caught.value.host == "lab1.example.org"
+    # Of actions that have the same rule, it is told once.
+    assert str(caught.value).count("the one at line 1 asks for name") == 1
+    for action in ("agent.start", "agent.jobs", "agent.end"):
+        assert f"'{action}'" in str(caught.value)
     with pytest.raises(
         ex.ProcessEndedError,
         match=r"start_detached is asked for.*has to allow you the action agent\.start_detached, as it does agent\.end, agent\.jobs, agent\.start$",

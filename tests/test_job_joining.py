@@ -213,10 +213,11 @@ def test_a_process_that_runs_already_is_invited_and_runs_on(tmp_path: Path) -> N
     with Job() as job:
         invited = job.invite(path)
         assert path.stat().st_mode & 0o777 == 0o600
-        with pytest.raises(FileExistsError, match="of a job that was killed, remove it"):
+        with pytest.raises(FileExistsError, match="not an old invitation: remove it, or name"):
             job.invite(path)
         copy = tmp_path / "copy"
-        shutil.copy2(path, copy)
+        copy.touch(0o600)
+        copy.write_text(path.read_text())
         with subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as process:
@@ -229,6 +230,28 @@ def test_a_process_that_runs_already_is_invited_and_runs_on(tmp_path: Path) -> N
             said, _ = process.communicate("\n", timeout=SECONDS)
             assert said == "there\non 0 1\n"
             assert process.returncode == 0
+
+
+def test_invitations_go_with_their_job_and_old_ones_are_replaced(tmp_path: Path) -> None:
+    path, other = tmp_path / "invitation", tmp_path / "other"
+    with Job() as job:
+        job.invite(path)
+        said = path.read_text()
+        job.invite(other)
+        other.unlink()
+        other.write_text("of somebody else")
+    assert not path.exists()
+    # What has come into its place is another file.
+    assert other.read_text() == "of somebody else"
+    # Left behind by a program that was killed.
+    path.touch(0o600)
+    path.write_text(said)
+    with Job() as job:
+        job.invite(path)
+        assert path.read_text() != said
+        with pytest.raises(FileExistsError, match="not an old invitation"):
+            job.invite(other)
+        assert other.read_text() == "of somebody else"
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
@@ -283,16 +306,6 @@ def test_a_job_ends_at_once_whoever_has_not_come(tmp_path: Path) -> None:
         with pytest.raises(ProcessEndedError, match=r"its job is over|has never joined"):
             future.result(0)
     assert not any("lost with" in one.stderr for one in job.summary().processes)
-    assert not (tmp_path / "invitation").exists()
-
-
-def test_what_has_an_invitations_name_by_now_stays(tmp_path: Path) -> None:
-    path = tmp_path / "invitation"
-    with Job() as job:
-        job.invite(path)
-        path.unlink()
-        path.write_text("of somebody else")
-    assert path.read_text() == "of somebody else"
 
 
 def test_nobody_is_invited_where_nothing_starts_processes(job: Job, tmp_path: Path) -> None:

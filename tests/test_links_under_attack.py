@@ -309,7 +309,7 @@ def test_keywords_are_names_of_parameters(
         ([range(1_000_000), {}], r"\['range', 'dict'\]"),
         ([b"surface", {}], r"\['bytes', 'dict'\]"),
         ([[], []], r"\['list', 'list'\]"),
-        ([[], {}, 1], "list"),
+        ([[], {}, 1, 1], "list"),
         (range(2), "range"),
         (None, "NoneType"),
     ],

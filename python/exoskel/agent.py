@@ -25,7 +25,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from . import _core, links
+from . import _core, agent_waits, links
 from .agent_processes import ORDERED, AgentGroup, AgentProcess, described, shown_program
 from .control_groups import GroupPlace, JobGroups
 from .errors import LinkError
@@ -36,7 +36,16 @@ from .job_dialling import ConnectionMaker, is_of_network
 from .job_orphans import MARK, own_mark
 from .job_output import Pipe, output_writers
 from .joining import Joining
-from .process_zygote import AGENT, CONTEXT, RANK, SIZE, ProcessEnd, ProcessStart, ProcessZygote
+from .process_zygote import (
+    AGENT,
+    ANYBODY,
+    CONTEXT,
+    RANK,
+    SIZE,
+    ProcessEnd,
+    ProcessStart,
+    ProcessZygote,
+)
 from .start_request import check_number
 
 if TYPE_CHECKING:
@@ -59,11 +68,6 @@ _READ_BYTES = 64 << 10
 OWN_NAMES = frozenset([AGENT, CONTEXT, MARK, RANK, SIZE])
 # How long what processes have printed last may take to be passed on.
 GRACE_SECONDS = 2.0
-# What one process says of siblings that it waits for isn't passed on more often.
-_WAITS_SECONDS = 1.0
-# Nor that its tasks fail; and so much of the name of an exception's class.
-_FAILED_SECONDS = 0.1
-_CLASS_LENGTH_MAX = 100
 
 
 class Agent:
@@ -434,7 +438,9 @@ class Agent:
     def absent(self, number: int, rank: int, why: str) -> None:
         """Take in that a process waits for a sibling in vain, as long as that is not there."""
         process = self._processes.get(number)
-        if process is not None and rank in process.asked and self._is_unknown(number, rank):
+        if process is None:
+            return
+        if rank == ANYBODY or (rank in process.asked and self._is_unknown(number, rank)):
             self._tell(process, (rank, False, why))
 
     def _is_unknown(self, number: int, rank: int) -> bool:
@@ -586,20 +592,9 @@ class Agent:
             process.startpoint = startpoint
         elif "returned" in word:
             self._machine.returned(process.number)
-        elif "failed" in word and process.told.get("tells_absence"):
-            now = time.monotonic()
-            if now >= process.failed_at and not self._machine.has_left:
-                process.failed_at = now + _FAILED_SECONDS
-                self._creator.post(
-                    "failed", process.number, str(word["failed"])[:_CLASS_LENGTH_MAX]
-                )
-        elif "waits" in word and process.told.get("tells_absence"):
-            rank = range(process.told["size"])[word["waits"]]
-            now = time.monotonic()
-            is_due = rank in process.asked and now >= process.waits_at
-            if is_due and not self._machine.has_left:
-                process.waits_at = now + _WAITS_SECONDS
-                self._creator.post("waits", process.number, rank)
+        elif agent_waits.WORDS & word.keys() and process.told.get("tells_absence"):
+            if not self._machine.has_left:
+                agent_waits.pass_on(self._creator, process, word)
         else:
             # -1 is the last one, as in a list.
             rank = range(process.told["size"])[word["sibling"]]

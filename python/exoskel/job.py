@@ -102,7 +102,7 @@ class Job:
 
             prepare = delegation(told)
         self._state = JobState(launcher, min, limit, is_detached=detach, prepare=prepare)
-        self._finalizer = weakref.finalize(self, self._state.close)
+        self._finalizer = weakref.finalize(self, self._state.let_go)
 
     def start(
         self,
@@ -195,8 +195,8 @@ class Job:
         Parameters
         ----------
         path : path
-            The file to be written, which this account alone can read. It lets one process of this account in, and is removed when it has, and
-            when the job is over.
+            The file to be written, which this account alone can read. It lets one process of this account in. It is removed when it has, and
+            when the job ends.
         threads : int
             How many calls the process handles at the same time.
 
@@ -208,7 +208,7 @@ class Job:
         Raises
         ------
         FileExistsError
-            If there is such a file.
+            If there is such a file, and it is no invitation that is over.
         """
         if not self._finalizer.alive:
             raise LinkError("this job is over")
@@ -222,7 +222,8 @@ class Job:
 
     def close(self) -> None:
         """End all processes, and wait until they have ended. Those of a detached job go on; wait for their ``result()`` before."""
-        self._finalizer()
+        if self._finalizer.detach():
+            self._state.close()
 
     def __enter__(self) -> Self:
         """Return the job; the end of the block ends it."""

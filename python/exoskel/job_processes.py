@@ -7,10 +7,11 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from .errors import SANDBOX_MAY_BE_WHY, ProcessEndedError
 from .job_process import VALUE
+from .link_arguments import as_startpoint
 from .peer_text import one_line
 
 if TYPE_CHECKING:
@@ -117,11 +118,14 @@ class Process:
     def _binding(self) -> links.Binding:
         return self._state.binding(self._record)
 
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be sent to others: it belongs to the program that has made the job."""
-        raise TypeError(
-            f'got {self!r} as what another process is to get, expected plain data: let its function return here.process.startpoint(to="*").text(), and pass that text; the other process calls it by here.bind(text)'
-        )
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Come to other processes of the job as a startpoint: they call it by ``here.bind``."""
+        startpoint = self._record.startpoint
+        if startpoint is None:
+            raise TypeError(
+                f"got {self!r} as what another process is to get, expected one that has joined the job: by exoskel.links.init() in its program"
+            )
+        return as_startpoint, (startpoint,)
 
     def __repr__(self) -> str:
         """Say which it is, and how it stands."""
@@ -249,6 +253,8 @@ class Record:
     binding: links.Binding | None = None
     has_ended: bool = False
     code: int | None = None
+    # Whether it was ended as nobody held the job.
+    is_let_go: bool = False
     # How many had ended before it did.
     ended_before: int = 0
     seconds: float = 0.0
@@ -327,6 +333,8 @@ def ended_text(record: Record) -> str:
     who = f"process {record.number} (rank {record.rank}, {record.program}) on {record.agent.host}"
     if not record.has_ended:
         return f"{who} has no link to its job yet"
+    if record.is_let_go:
+        return f"{who} was ended with its job, as nothing held that: keep the exoskel.Job in a variable, or write `with exoskel.Job() as job:`"
     starter = record.starter
     if starter is not None and starter.code is not None:
         return f"{who} has ended: {one_line(record.stderr)}; {ended_text(starter)}"

@@ -80,6 +80,8 @@ class HandlerThreads:
         self._ending = threading.Event()
         #: Whether a handler may be given again, and takes the place of the one before.
         self.replaces = False
+        #: What is made of an inbox.
+        self.make_inbox: Callable[..., Inbox] = Inbox
         self._waits = OwnWaits(name, threads)
         self._threads = [
             threading.Thread(target=self._serve, name=f"exoskel-{name}-{number}")
@@ -119,7 +121,7 @@ class HandlerThreads:
             if inbox is None:
                 inbox = self._inboxes[name] = _core.LinkInbox.offer(self._node, self.name, name)
         drive = None if owner._driver is None else owner._driver.progress
-        return Inbox(inbox, name, drive, owner)
+        return self.make_inbox(inbox, name, drive, owner)
 
     def start(self) -> None:
         """Start to handle calls."""
@@ -405,13 +407,14 @@ def _name_of(function: object, decorator: str) -> str:
 
 def _called_with(contents: Any) -> tuple[list[Any], dict[str, Any]]:
     """Return the arguments and keywords of a call. A peer may send anything: what stands for many things in few bytes isn't to be unfolded here."""
-    is_call = type(contents) is list and len(contents) == 2
+    # Of a manager's task, its stream comes behind.
+    is_call = type(contents) is list and 2 <= len(contents) <= 3
     if not (is_call and type(contents[0]) is list and type(contents[1]) is dict):
         got = [type(one).__name__ for one in contents[:3]] if is_call else type(contents).__name__
         raise TypeError(
             f"got a call with {got}, expected a list of arguments and a dict of keywords"
         )
-    arguments, keywords = contents
+    arguments, keywords = contents[:2]
     for name in keywords:
         # Python would put what is no name of a parameter into its own messages as it is.
         if not isinstance(name, str) or not name.isidentifier():

@@ -129,6 +129,9 @@ class Loader:
         output.forward_logging()
         return loaded
 
+    def enter(self, stream: int, is_open: list[int]) -> None:
+        """Take in that items of another stream begin, and which streams are not over. Only siblings of a job use that."""
+
     def end(self, functions: list[Any]) -> None:
         """Have functions end what they have opened: their stream has ended, and no other one needs them."""
         instances = sys.modules.get(f"{__package__}.instances")
