@@ -310,6 +310,7 @@ def test_keywords_are_names_of_parameters(
         ([b"surface", {}], r"\['bytes', 'dict'\]"),
         ([[], []], r"\['list', 'list'\]"),
         ([[], {}, 1, 1], "list"),
+        ([[], {}, range(2)], r"\['list', 'dict', 'range'\]"),
         (range(2), "range"),
         (None, "NoneType"),
     ],
@@ -519,7 +520,7 @@ def test_arguments_that_are_no_plain_data_are_a_failure(
         b"\xff",
         b"\x80\x04K\x01.",
         b"\x82",
-        b"\x83\x80\xa0\x00",
+        b"\x83\x80\xa0\x80",
         b"\x9f" * 500,
     ):
         mallory.request(1, 0, head)

@@ -409,8 +409,8 @@ def _called_with(contents: Any) -> tuple[list[Any], dict[str, Any]]:
     """Return the arguments and keywords of a call. A peer may send anything: what stands for many things in few bytes isn't to be unfolded here."""
     # Of a manager's task, its stream comes behind.
     is_call = type(contents) is list and 2 <= len(contents) <= 3
-    if not (is_call and type(contents[0]) is list and type(contents[1]) is dict):
-        got = [type(one).__name__ for one in contents[:3]] if is_call else type(contents).__name__
+    got = [type(one).__name__ for one in contents] if is_call else type(contents).__name__
+    if got not in (["list", "dict"], ["list", "dict", "int"]):
         raise TypeError(
             f"got a call with {got}, expected a list of arguments and a dict of keywords"
         )
