@@ -83,7 +83,6 @@ impl Flow {
                     Duration::ZERO
                 },
                 variation: 0.3,
-                ..Workload::default()
             },
             trusted: Supply {
                 slots: self.planner.target() - self.remote,
