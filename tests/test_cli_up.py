@@ -368,9 +368,7 @@ def test_no_client(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_nothing_of_the_hosts_file_reaches_a_shell() -> None:
-    arguments = argparse.Namespace(
-        slots=None, policy=None, announce=False, python="/opt/my python"
-    )
+    arguments = argparse.Namespace(slots=None, policy=None, announce=False, python="/opt/my python")
     host = HostAddress("$(reboot)", 7601, "`reboot`")
     script = start_script(arguments, host, 10)
     assert "reboot" not in script
