@@ -434,6 +434,11 @@ impl Scheduler {
         self.open(stream).map_or(0, |stream| stream.held_input)
     }
 
+    /// Bytes that the scheduler itself takes for the items of a line, those among them that are gone and behind others that aren't.
+    pub fn state_bytes(&self, line: StreamId) -> u64 {
+        self.open(line).map_or(0, |line| line.ring.bytes())
+    }
+
     /// Something has happened: there may be something to do.
     pub(crate) fn stir(&mut self, now: Duration) {
         self.stirred = true;

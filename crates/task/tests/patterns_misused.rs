@@ -59,14 +59,25 @@ struct Site {
 impl Site {
     /// A site with one slot, and some items.
     fn new(skeleton: Skeleton, slot: u32, items: u8) -> Self {
+        let limits = (1 << 30, MESSAGE_BYTES_MAX);
+        let mut site = Self::keeping(limits, skeleton, slot, items);
+        site.router.end_of_input(STREAM, NOW);
+        site.pump();
+        site
+    }
+
+    /// A site to which more items may come, that keeps so many bytes of what items are made into, besides two messages of so many.
+    fn keeping(limits: (u64, u64), skeleton: Skeleton, slot: u32, items: u8) -> Self {
+        let (kept_bytes_max, message_bytes_max) = limits;
         let config = SchedulerConfig {
             grant_bytes: 64,
             grant_bytes_min: 64,
             submitted_max: SUBMITTED_MAX,
+            kept_bytes_max,
             ..SchedulerConfig::default()
         };
         let mut site = Self {
-            router: Router::new(config, MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX),
+            router: Router::new(config, message_bytes_max, MESSAGE_BYTES_MAX),
             frames: Vec::new(),
             outcomes: Vec::new(),
             total: None,
@@ -86,14 +97,17 @@ impl Site {
         };
         site.router.open(STREAM, plan, NOW).unwrap();
         site.start(slot);
+        site.admit(items);
+        site
+    }
+
+    fn admit(&mut self, items: u8) {
         let mut builder = BatchBuilder::default();
         for value in 0..items {
             builder.push(Format::Pickle, &[value], &[], Vec::new());
         }
-        site.router.admit(STREAM, builder.take(Origin::user()), NOW);
-        site.router.end_of_input(STREAM, NOW);
-        site.pump();
-        site
+        self.router.admit(STREAM, builder.take(Origin::user()), NOW);
+        self.pump();
     }
 
     fn start(&mut self, slot: u32) {
@@ -342,6 +356,45 @@ fn what_is_fed_back_for_ever_ends_at_a_limit() {
         panic!("{outcomes:?}");
     };
     assert_eq!((maximum, site.total), (SUBMITTED_MAX, Some(1)));
+}
+
+/// Aim: what branches for ever ends at a limit of bytes, and nothing is kept of it then. Method: an item, and what it comes to, becomes two parts
+/// each time, until it fails; the slot answers what it still has. Another item comes as far as the first at least.
+#[test]
+fn what_branches_for_ever_ends_at_a_limit_of_bytes() {
+    let divide = Skeleton::Divide {
+        is_base: FunctionId(0),
+        base: FunctionId(0),
+        divide: FunctionId(1),
+        conquer: FunctionId(2),
+    };
+    let limits = (1 << 16, 1 << 15);
+    let two = records(&[&[1; 25], &[2; 25]], Format::Pickle, false);
+    for skeleton in [feedback(), divide] {
+        let mut site = Site::keeping(limits, skeleton, TRUSTED, 1);
+        let mut answers = [0, 0];
+        for (number, answers) in answers.iter_mut().enumerate() {
+            while site.outcomes.is_empty() {
+                let (slot, execute) = site.frame();
+                site.say(slot, &expanded(&execute, 2 << 1, &two)).unwrap();
+                *answers += execute.count;
+                assert!(*answers < SUBMITTED_MAX / 2, "it ends by bytes");
+            }
+            let contents = site.outcomes.remove(0).contents;
+            let Contents::TooManyBytes { maximum, recurs } = contents else {
+                panic!("{contents:?}");
+            };
+            assert_eq!((maximum, recurs), (1 << 17, true));
+            while !site.frames.is_empty() {
+                let (slot, execute) = site.frame();
+                site.say(slot, &expanded(&execute, 2 << 1, &two)).unwrap();
+            }
+            if number == 0 {
+                site.admit(1);
+            }
+        }
+        assert!(answers[0] > 20 && answers[1] >= answers[0], "{answers:?}");
+    }
 }
 
 /// Aim: what is folded are items that the slot has, each once.

@@ -291,6 +291,14 @@ impl Batch {
         }
     }
 
+    /// The memory that is its own, without the place of the batch itself.
+    pub(crate) fn bytes(&self) -> u64 {
+        let bulk: usize = self.bulk.iter().map(Bytes::len).sum();
+        let words = self.offsets.len() + 2 * self.bulk_starts.len() + self.exceptions.len();
+        let places = words * size_of::<u32>() + self.bulk.len() * size_of::<Bytes>();
+        (self.records.len() + bulk + places) as u64
+    }
+
     /// Who made these bytes, and how they may be read.
     #[must_use]
     pub fn origin(&self) -> &Arc<Origin> {
