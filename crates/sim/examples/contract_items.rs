@@ -39,7 +39,6 @@ impl Tally {
         &mut self,
         scenario: &ContractScenario,
         step: Option<Duration>,
-        shows: bool,
     ) -> Result<(), Violation> {
         let report = scenario.run()?;
         let window = PlannerSettings::default().window;
@@ -74,41 +73,15 @@ impl Tally {
             }
         };
         self.late += u32::from(late);
-        let is_over = extra > 1;
-        self.too_many += u32::from(is_over);
+        self.too_many += u32::from(extra > 1);
         self.most_too_many = self.most_too_many.max(extra);
-        if shows && (late || is_over || turns > 0 || within > 0) {
-            println!(
-                "{}: late {late}, {extra} too many, {turns} turns, {within} within, needs {needed}, step {step:?}",
-                scenario.seed
-            );
-            println!(
-                "  {:?} {:?} {:?} {:?}",
-                scenario
-                    .phases
-                    .iter()
-                    .map(|phase| phase.item)
-                    .collect::<Vec<_>>(),
-                scenario.times,
-                scenario.contract.throughput,
-                scenario.contract.deadline
-            );
-            for (at, decision) in &report.decisions {
-                println!(
-                    "  {at:?} {:?} {}",
-                    std::mem::discriminant(decision),
-                    decision
-                );
-            }
-            println!("  {:?}", report.slots);
-        }
         Ok(())
     }
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [first, count, ..] = &arguments[..] else {
+    let [first, count] = &arguments[..] else {
         return Err("usage: contract_items FIRST COUNT".into());
     };
     let (first, count): (u64, u64) = (first.parse()?, count.parse()?);
@@ -127,7 +100,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         };
         let times = format!("{:?}", scenario.times).to_lowercase();
         let tally = tallies.entry((kind, size, times)).or_default();
-        tally.play(&scenario, step, arguments.len() > 2)?;
+        tally.play(&scenario, step)?;
     }
     println!(
         "contract,items,times,seeds,late,items until then,too many slots,most,seeds with reversals,reversals within a window,most slots by needed"
