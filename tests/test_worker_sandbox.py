@@ -419,7 +419,7 @@ def test_a_policy_that_is_replaced_reaches_slots_in_sandboxes(site: Site) -> Non
         new.write_text(f"{CONFINED}[allow]\nmanagers = ['somebody.else']\n")
         new.replace(policy)
         assert eventually(lambda: manager.status().slots_ready == 0)
-    assert slots_of(worker.process.pid)
+    assert eventually(lambda: bool(slots_of(worker.process.pid)))
 
 
 def test_slots_are_replaced_when_their_signer_is_gone(site: Site) -> None:
