@@ -10,6 +10,7 @@ from pathlib import Path
 import exoskel as ex
 from exoskel.cli import main
 from exoskel.control_groups import own_places
+from exoskel.job_orphans import namespace
 
 HOST, HEAD = "lab1.example.org", "head.example.org"
 POLICY = f"""
@@ -31,7 +32,7 @@ def held(job: ex.Job, daemon: int) -> list[object]:
     while not any(one.has_ended for one in job.summary().processes):
         pass
     said = [one.stderr for one in job.summary().processes]
-    [folder] = own_places()["pids"].folder.glob(f"exoskel-{daemon}-*/processes")
+    [folder] = own_places()["pids"].folder.glob(f"exoskel-{namespace()}.{daemon}.*/processes")
     files = [one / "pids.max" for one in (folder, *folder.glob("start-*"))]
     assert len(started) == 3
     return [[[one.stat().st_uid, one.read_text()] for one in files], said]
@@ -56,7 +57,7 @@ def run(place: Path) -> None:
                 found = held(job, daemon.pid)
         finally:
             daemon.terminate()
-    left = own_places()["pids"].folder.glob(f"exoskel-{daemon.pid}-*")
+    left = own_places()["pids"].folder.glob(f"exoskel-{namespace()}.{daemon.pid}.*")
     print(json.dumps([*found, [str(one) for one in left]]))
 
 

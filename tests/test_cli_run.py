@@ -200,9 +200,67 @@ def test_a_slow_item_runs_at_a_second_slot(place: Path) -> None:
     assert "got stragglers=0.5, expected a number above 1" in refused.stderr
 
 
+# Fails where it runs first.
+FLAKY = """
+import os
+import time
+
+class Unlucky(Exception):
+    pass
+
+def measure(number):
+    if number == 3 and not os.path.exists("begun"):
+        open("begun", "w").close()
+        raise Unlucky
+    if number < 0:
+        time.sleep(300)
+    return number
+
+numbers, sleeping = range(5), [1, -1]
+"""
+
+
+def test_items_run_again_after_exceptions_that_are_named(place: Path) -> None:
+    (place / "flaky.py").write_text(FLAKY)
+    words = ["run", "flaky.py:measure", "--source", "numbers", "--sink", "out.jsonl"]
+    words += ["--slots", "2", "--retries-on", "OSError,Unlucky"]
+    ran = exoskel(*words, cwd=place)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert (place / "begun").exists()
+    assert (place / "out.jsonl").read_text().split() == [str(number) for number in range(5)]
+    for word in ("Lucky", "int", "numbers", "", "BaseException"):
+        refused = exoskel(*words, "--retries-on", word, cwd=place)
+        assert refused.returncode == 2
+        assert f"got --retries-on {word}, expected the name of a class" in refused.stderr
+
+
+def test_an_item_that_runs_for_too_long_ends_a_run(place: Path) -> None:
+    (place / "flaky.py").write_text(FLAKY)
+    words = ["run", "flaky.py:measure", "--source", "sleeping", "--sink", "out.jsonl"]
+    ended = exoskel(*words, "--slots", "1", "--timeout", "0.2", cwd=place)
+    assert ended.returncode == 1
+    assert "ItemTimeoutError" in ended.stderr.splitlines()[0]
+
+
+def test_a_deadline_is_a_contract(place: Path) -> None:
+    words = ["run", "job.py:failing", "--source", "numbers", "--sink", "out.jsonl"]
+    words += ["--errors", "skip", "--slots", "1-2", "--deadline", "600:20", "--json"]
+    ran = exoskel(*words, cwd=place)
+    assert ran.returncode == 0
+    said = json.loads(ran.stdout)
+    assert (said["results"], said["skipped"]) == (19, 1)
+    for word in ("600", "600:", ":20", "0:20", "600:x", "600:0"):
+        refused = exoskel(*words, "--deadline", word, cwd=place)
+        assert refused.returncode == 2
+        assert f"got {word}, expected SECONDS:ITEMS" in refused.stderr
+
+
 @pytest.mark.parametrize(
     "more",
     [
+        ["--deadline", "600:20", "--sequential"],
+        ["--timeout", "3", "--sequential"],
+        ["--retries-on", "OSError", "--sequential"],
         ["--launch", "lab1"],
         ["--launch", "ssh:"],
         ["--launch", "slurm:many"],

@@ -174,6 +174,15 @@ def test_a_line_says_how_its_worker_is_started(site: Path) -> None:
     assert "--slots=3" not in started
 
 
+def test_workers_announce_themselves_if_that_is_asked_for(site: Path) -> None:
+    assert up(site) == 0
+    assert "--announce" not in (site / "lab1" / "started").read_text()
+    (site / "lab1" / "started").unlink()
+    assert up(site, "--announce") == 0
+    for host in ("lab1", "lab2"):
+        assert " --background --announce --credential " in (site / host / "started").read_text()
+
+
 def test_a_python_may_be_in_the_home_of_its_host(site: Path) -> None:
     place = site / "lab1/my env"
     place.mkdir(parents=True)
@@ -359,7 +368,7 @@ def test_no_client(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_nothing_of_the_hosts_file_reaches_a_shell() -> None:
-    arguments = argparse.Namespace(slots=None, policy=None, python="/opt/my python")
+    arguments = argparse.Namespace(slots=None, policy=None, announce=False, python="/opt/my python")
     host = HostAddress("$(reboot)", 7601, "`reboot`")
     script = start_script(arguments, host, 10)
     assert "reboot" not in script

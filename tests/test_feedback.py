@@ -6,7 +6,7 @@ import os
 import pickle
 import signal
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import exoskel as ex
 from exoskel import divide
 from exoskel import feedback as fed_back
 from exoskel.feedback import results_of, work_on
+from exoskel.slot_stages import JoinedLists
 
 SETTINGS = settings(deadline=None, max_examples=50, derandomize=True)
 # A tree of items: each gives results, which are integers, and further items.
@@ -117,6 +118,29 @@ def test_a_chain_takes_no_memory_and_stays_at_its_slot() -> None:
 def test_what_comes_back_must_be_lists_of_results() -> None:
     with pytest.raises(TypeError, match="got 'abc' from a worker, expected a list of results"):
         work_on((entries,), None, [[], [], []], [[1], "abc"], 0)
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        lambda many: work_on((entries,), None, [[], [], many], [[1], [2]], 0),
+        lambda many: work_on((entries,), None, [many, []], [[1]], 0),
+        lambda many: work_on((entries,), None, many, [], 0),
+        lambda many: divide.work_on((len,) * 4, None, [[many, [0, 1], 2]], [1, 2], 0),
+        lambda many: divide.work_on((len,) * 4, None, [[[0, 0], many, 2]], [1, 2], 0),
+        lambda many: divide.work_on((len,) * 4, None, many, [1, 2], 0),
+        lambda many: JoinedLists(None)([[1], many]),
+    ],
+)
+def test_what_a_worker_gives_in_few_bytes_is_not_unfolded(back: Callable[[Any], Any]) -> None:
+    """Attack: a range, for a list that another worker goes on with."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(TypeError, match="got <range object> from a worker, expected a list"):
+            back(range(1_000_000))
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_what_gives_too_much_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

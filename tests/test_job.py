@@ -1,6 +1,7 @@
 """Jobs: processes by the request, which know each other, and end together."""
 
 import os
+import pickle
 import re
 import resource
 import signal
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 from tests.processes import children, eventually, gone
 
-from exoskel import Job, LinkError, ProcessEndedError, Sandbox, Ssh, links
+from exoskel import Job, LinkError, ProcessEndedError, RefusedError, Sandbox, Ssh, links
 from exoskel.job_process import JobNode
 
 # Far more than anything here takes.
@@ -206,8 +207,37 @@ def test_processes_of_another_group_are_called_by_their_startpoints(job: Job) ->
     first = job.start(own_startpoint, count=2)
     told = first.values(timeout=SECONDS)
     assert job.start(ask_others, arguments=[told]).values(timeout=SECONDS) == [[0, 1]]
-    with pytest.raises(TypeError, match=r"got <exoskel.Process \d .*, expected plain data"):
-        job.start(ask_others, arguments=[first.result(timeout=SECONDS)[:1]])
+    # As processes, they come as startpoints of that kind.
+    processes = first.result(timeout=SECONDS)
+    assert job.start(ask_others, arguments=[processes]).values(timeout=SECONDS) == [[0, 1]]
+    silent = job.start(["sh", "-c", "exit 0"]).result(timeout=SECONDS)
+    with pytest.raises((TypeError, pickle.PicklingError), match="one that has joined the job"):
+        job.start(ask_others, arguments=[silent])
+
+
+def test_processes_of_a_job_that_nobody_holds_say_so() -> None:
+    started = Job().start(wait_for_nobody)
+    with pytest.raises(ProcessEndedError, match="with its job, as nothing held that: keep the"):
+        started.result(SECONDS)
+    # What is closed is held by who closes it.
+    held = Job()
+    [process] = held.start(wait_for_nobody).result(SECONDS)
+    held.close()
+    with pytest.raises(ProcessEndedError) as raised:
+        process.request("norm")
+    assert "nothing held" not in str(raised.value)
+
+
+def nothing(here: JobNode) -> str:
+    here.ready()
+    with pytest.raises(RefusedError) as raised:
+        here.peers[0].request("norm").result(SECONDS)
+    return str(raised.value)
+
+
+def test_a_process_without_handlers_is_told_so(job: Job) -> None:
+    [told] = job.start(nothing).values(timeout=SECONDS)
+    assert "the endpoint has no handlers yet" in told
 
 
 def die(here: JobNode) -> None:

@@ -30,6 +30,7 @@ from exoskel.agent_frames import frame, read_frame
 from exoskel.cli import main
 from exoskel.host_sandbox import check_manager, narrowed
 from exoskel.job_control import ask_to_end, local_jobs
+from exoskel.job_orphans import namespace
 from exoskel.job_process import JobNode
 from exoskel.job_state import JobState
 from exoskel.link_arguments import as_startpoint
@@ -435,6 +436,10 @@ def test_who_may_not_start_is_told_the_rule(lab: Lab) -> None:
     ) as caught:
         lab.job(daemon, credential=OTHER)
     assert caught.value.host == "lab1.example.org"
+    # Of actions that have the same rule, it is told once.
+    assert str(caught.value).count("the one at line 1 asks for name") == 1
+    for action in ("agent.start", "agent.jobs", "agent.end"):
+        assert f"'{action}'" in str(caught.value)
     with pytest.raises(
         ex.ProcessEndedError,
         match=r"start_detached is asked for.*has to allow you the action agent\.start_detached, as it does agent\.end, agent\.jobs, agent\.start$",
@@ -546,7 +551,9 @@ def test_a_user_of_a_grid_starts_processes(
             with open(path, "rb") as file:
                 return [os.stat(path).st_mode & 0o777, file.read(), path]
 
-        [[mode, content, path]] = job.start(proxy_of).values(timeout=SECONDS)
+        # It is theirs, whatever their creator says besides.
+        started = job.start(proxy_of, env={"X509_USER_PROXY": "/etc/passwd"})
+        [[mode, content, path]] = started.values(timeout=SECONDS)
         assert mode == 0o600
         judged = lab.place / "delegated"
         write_private(judged, content)
@@ -754,7 +761,11 @@ def test_a_hosts_policy_holds_the_processes_of_a_job_together(lab: Lab) -> None:
     places = {place.folder for place in control_groups.own_places().values()}
 
     def groups() -> list[Path]:
-        return [one for place in places for one in place.glob(f"exoskel-{daemon.process.pid}-*")]
+        return [
+            one
+            for place in places
+            for one in place.glob(f"exoskel-{namespace()}.{daemon.process.pid}.*")
+        ]
 
     with lab.job(daemon) as job:
         assert groups() != []

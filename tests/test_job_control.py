@@ -13,6 +13,7 @@ import pytest
 
 from exoskel import job_control
 from exoskel.cli import main
+from exoskel.job_orphans import namespace
 
 JOB: dict[str, Any] = {
     "job": "abcdefgh",
@@ -65,7 +66,7 @@ def test_no_agent_drives_the_terminal_of_who_lists_jobs(
     threads = []
     for number, said in enumerate([hostile, {**JOB, "begun": "soon"}, ["x"], JOB]):
         listener = socket.socket(socket.AF_UNIX)
-        listener.bind(str(folder / f"job-{os.uname().nodename}-{number}.socket"))
+        listener.bind(str(folder / f"job-{os.uname().nodename}-{namespace()}-{number}.socket"))
         listener.listen()
 
         def answer(listener: socket.socket = listener, said: Any = said) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ import pytest
 from tests.processes import eventually, gone
 
 from exoskel import Job, LinkError, ProcessEndedError, Ssh
+from exoskel.agent import OWN_NAMES
 from exoskel.errors import StartpointError
 from exoskel.job_control import local_jobs
 from exoskel.job_orphans import MARK
@@ -26,6 +28,7 @@ from exoskel.job_process import JobNode
 from exoskel.job_state import JobState
 from exoskel.link_arguments import said_startpoint
 from exoskel.links import Call
+from exoskel.process_zygote import AGENT, RANK, SIZE
 
 SECONDS = 60.0
 
@@ -57,6 +60,20 @@ def test_a_program_that_does_not_close_its_job_ends(end: str, code: int) -> None
     assert done.returncode == code
 
 
+def process_of(here: JobNode) -> int:
+    return os.getpid()
+
+
+def test_a_job_ends_with_the_last_reference_to_its_processes() -> None:
+    started = Job().start(process_of, count=2)
+    gc.collect()
+    processes = started.values(timeout=SECONDS)
+    assert not any(map(gone, processes))
+    del started
+    gc.collect()
+    assert all(map(gone, processes))
+
+
 def test_signals_without_a_name_are_said_by_their_number(job: Job) -> None:
     started = job.start(["sh", "-c", f"kill -{signal.SIGRTMIN + 1} $$"])
     with pytest.raises(ProcessEndedError, match=f"was ended by signal {signal.SIGRTMIN + 1}"):
@@ -75,9 +92,9 @@ def test_nobody_can_cancel_a_process_by_its_future(job: Job) -> None:
     assert started.values(timeout=SECONDS) == [0, 1]
 
 
-def mark(_here: Any) -> str:
-    """Return the mark of the agent that has started this process."""
-    return os.environ[MARK]
+def own_variables(_here: Any) -> dict[str, str]:
+    """Return what the agent has said to this process in its environment, but for the rank."""
+    return {name: os.environ.get(name, "") for name in sorted(OWN_NAMES - {RANK})}
 
 
 GARBAGE = {
@@ -128,16 +145,23 @@ def test_what_a_peer_says_names_no_file_of_this_host(tmp_path: Path) -> None:
         assert "the name of a file" not in str(raised.value)
 
 
-@pytest.mark.parametrize("is_function", [False, True])
-def test_nobody_replaces_the_mark_by_which_an_agent_finds_its_processes(
-    job: Job, is_function: bool
-) -> None:
-    plain = job.start(mark, env={"OTHER": "1"}).values(SECONDS)
-    if is_function:
-        assert job.start(mark, env={MARK: "agent-1-1"}).values(SECONDS) == plain
-        return
-    words = ["sh", "-c", f'test "${MARK}" = "{plain[0]}"']
-    assert job.start(words, env={MARK: "agent-1-1"}).wait(SECONDS) == [0]
+def test_nobody_replaces_what_an_agent_says_to_its_processes(job: Job, tmp_path: Path) -> None:
+    """By its mark an agent finds them again; by the others they know who they are, and where their agent is."""
+    said = {name: "agent-1-1" for name in OWN_NAMES}
+    [plain] = job.start(own_variables, env={"OTHER": "1"}).values(SECONDS)
+    assert plain[MARK]
+    assert job.start(own_variables, env=said).values(SECONDS) == [plain]
+    assert job.start(read_rank, count=2, env=said).values(SECONDS) == ["0", "1"]
+    words = ["sh", "-c", f'test "${MARK}${SIZE}${RANK}${AGENT}" = "{plain[MARK]}10"']
+    assert job.start(words, env=said).wait(SECONDS) == [0]
+    # Nor does it lose what begins it: another job's may stand in the environment that its creator hands on.
+    place = str(tmp_path / "nowhere")
+    assert job.start(stay, env={AGENT: place}).values(timeout=SECONDS) == [0]
+
+
+def read_rank(_here: Any) -> str:
+    """Return the rank as a program finds it."""
+    return os.environ[RANK]
 
 
 def test_a_process_that_floods_and_never_reads_holds_up_nobody(job: Job) -> None:

@@ -21,6 +21,7 @@ import exoskel as ex
 from exoskel import control_groups
 from exoskel.control_groups import GroupPlace, HostGroup, JobGroups, own_places, sweep
 from exoskel.host_sandbox import narrowed
+from exoskel.job_orphans import named, namespace
 
 SECONDS = 60.0
 
@@ -40,7 +41,9 @@ needs_groups = pytest.mark.skipif(bool(hindrance()), reason=hindrance() or "ther
 def left(agent: int) -> list[Path]:
     """List what there is of the groups of an agent."""
     folders = {place.folder for place in own_places().values()}
-    return sorted(one for folder in folders for one in folder.glob(f"exoskel-{agent}-*"))
+    return sorted(
+        one for folder in folders for one in folder.glob(f"exoskel-{namespace()}.{agent}.*")
+    )
 
 
 def members(agent: int) -> list[int]:
@@ -130,6 +133,17 @@ def test_the_groups_of_a_killed_agent_are_removed_by_the_next_one(tmp_path: Path
     with ex.Job():
         pass
     assert left(agent) == []
+
+
+def test_groups_of_agents_in_other_containers_are_left_to_these(tmp_path: Path) -> None:
+    """Method: folders in the place of groups, for agents that have ended, for one that runs, and with the numbers of another PID namespace."""
+    own, other = namespace(), namespace() + 1
+    is_left = {f"exoskel-{named()}": True, f"exoskel-{own}.{os.getpid()}.1-2": False}
+    is_left |= {f"exoskel-{other}.{os.getpid()}.1": True, f"exoskel-{os.getpid()}-1-2": True}
+    for name in is_left:
+        (tmp_path / name / "start-1").mkdir(parents=True)
+    sweep({"pids": GroupPlace(tmp_path, is_unified=False)})
+    assert {name: (tmp_path / name).exists() for name in is_left} == is_left
 
 
 @needs_groups

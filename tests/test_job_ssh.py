@@ -135,3 +135,21 @@ def test_items_of_a_host_that_is_lost_run_on_the_others(
         assert eventually(lambda: manager.status().slots_ready == 2)
         assert [next(results) for _ in range(20)] == ["127.0.0.1"] * 20
     assert "localhost" in caplog.text
+
+
+def look_outside(_item: int) -> str:
+    return Path("/etc/shadow").read_text()
+
+
+def test_the_note_of_a_sandbox_comes_from_hosts_that_answer_in_data(ssh: list[str]) -> None:
+    launch = ex.Ssh(["127.0.0.1"], python=sys.executable, command=ssh)
+    with (
+        ex.Manager(
+            look_outside, ex.ParDegree(1), launch=launch, sandbox=ex.Sandbox(network="none")
+        ) as manager,
+        pytest.raises(PermissionError) as caught,
+    ):
+        list(manager.map([0]))
+    why, item = caught.value.__notes__
+    assert why.startswith("the sandbox in which this runs may be why: files and signals")
+    assert item == "item 0"

@@ -118,7 +118,11 @@ def test_who_waits_for_a_task_that_has_failed_is_told_its_exception(tmp_path: Pa
     ) as manager:
         found = [str(one) for one in manager.map(places, errors="return")]
     assert any("a bad item" in one for one in found)
-    assert any("a task of rank 0 has ended with ValueError" in one for one in found)
+    told = (
+        "vain: the task of rank 0 has ended with ValueError: a bad item; 1 of 2 slots have no task"
+    )
+    assert any(told in one for one in found)
+    assert not any("as many items as slots" in one for one in found)
 
 
 def wait_in_a_handler(_item: int) -> bool:
@@ -314,6 +318,26 @@ def test_hosts_that_cannot_be_reached_are_named(launch: ex.Ssh, text: str) -> No
     assert "lab1" in str(raised.value)
     assert raised.value.attempts
     assert not children(os.getpid())
+
+
+# `ssh` to two hosts, of which one can't be reached.
+ONE_IS_DOWN = 'if [ "$0" = down ]; then echo "no route" >&2; exit 255; fi; exec sh -c "$1"'
+
+
+def test_slots_begin_on_the_hosts_that_can_be_reached(caplog: pytest.LogCaptureFixture) -> None:
+    launch = ex.Ssh(["down", "lab1"], python=sys.executable, command=["sh", "-c", ONE_IS_DOWN])
+    with ex.Manager(abs, ex.ParDegree(2), launch=launch, wait=SECONDS) as manager:
+        assert list(manager.map([-1, -2])) == [1, 2]
+    assert "the agent of down has ended before it was there, exit code 255: no route" in caplog.text
+    assert "the job goes on without this host" in caplog.text
+    with pytest.raises(ex.NoWorkerError, match="down has ended before it was there"):
+        ex.Manager(abs, ex.ParDegree(2), launch=launch, min=2)
+    assert not children(os.getpid())
+
+
+def test_a_number_of_hosts_is_for_launched_slots() -> None:
+    with pytest.raises(TypeError, match="got min= without launch="):
+        ex.Manager(abs, ex.ParDegree(1), min=1)
 
 
 @pytest.mark.parametrize("options", [{"workers": ["lab1"]}, {"listen": "127.0.0.1:0"}], ids=str)

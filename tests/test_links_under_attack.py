@@ -303,6 +303,30 @@ def test_keywords_are_names_of_parameters(
     assert not any(UNSHOWN.search(line) or line.startswith("2026") for line in logged)
 
 
+@pytest.mark.parametrize(
+    ("contents", "got"),
+    [
+        ([range(1_000_000), {}], r"\['range', 'dict'\]"),
+        ([b"surface", {}], r"\['bytes', 'dict'\]"),
+        ([[], []], r"\['list', 'list'\]"),
+        ([[], {}, 1, 1], "list"),
+        ([[], {}, range(2)], r"\['list', 'dict', 'range'\]"),
+        (range(2), "range"),
+        (None, "NoneType"),
+    ],
+)
+def test_arguments_are_lists_and_nothing_is_unfolded_to_some(
+    lab: Lab, coupler: links.Endpoint, contents: object, got: str
+) -> None:
+    """Attack: a range of a few bytes in the place of arguments, which would take all memory."""
+    bound = lab.node(ATMOSPHERE).bind(coupler.startpoint(to=ATMOSPHERE))
+    request = bound._node.request(bound._binding, "surface", contents)
+    reply = links.Reply(bound._node, bound, request, "surface")
+    with pytest.raises(links.HandlerError, match=f"got a call with {got}, expected a list of arg"):
+        reply.result(20)
+    assert bound.request("surface").result(20) == 15.0
+
+
 def test_hints_drive_no_terminal(lab: Lab, coupler: links.Endpoint) -> None:
     """Attack: text in the place of an address, in a startpoint that somebody has changed."""
     hints = ["\u202emoc.elpmaxe:7700", "unix:/\u200fx", "gateway:\u202ea@b"]
@@ -496,7 +520,7 @@ def test_arguments_that_are_no_plain_data_are_a_failure(
         b"\xff",
         b"\x80\x04K\x01.",
         b"\x82",
-        b"\x83\x80\xa0\x00",
+        b"\x83\x80\xa0\x80",
         b"\x9f" * 500,
     ):
         mallory.request(1, 0, head)

@@ -164,6 +164,13 @@ def test_what_divides_into_no_iterable_is_named() -> None:
         ex.run(program, [1])
 
 
+def test_a_recursion_of_a_million_leaves_ends() -> None:
+    leaves = ex.DivideAndConquer(
+        lambda depth: depth == 0, lambda depth: 1, lambda depth: [depth - 1] * 2, sum
+    )
+    assert ex.run(leaves, [20]) == [1 << 20]
+
+
 def test_nothing_to_reduce_is_the_initial_value_or_an_error() -> None:
     with ex.Manager(SUM, ex.ParDegree(1)) as manager:
         empty: list[Any] = [range(0), [], iter(())]

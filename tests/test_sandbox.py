@@ -213,10 +213,11 @@ def test_what_can_not_be_held_is_an_error_and_nothing_runs(tmp_path: Path) -> No
 def test_no_path_is_used_that_code_could_put_another_into_the_place_of(
     tmp_path: Path, kind: str
 ) -> None:
-    """Code of one process could leave a link to anything there for the next one."""
-    scratch = tmp_path / "scratch"
-    inner = scratch / "inner"
+    """Code of one process could leave a link to anything there for the next one. How paths are written doesn't show it: the host sees it."""
+    scratch, other = tmp_path / "scratch", tmp_path / "other"
     scratch.mkdir()
+    other.symlink_to(scratch)
+    inner = other / "inner"
     if kind == "link":
         inner.symlink_to(tmp_path)
     else:
@@ -270,6 +271,16 @@ def test_a_limit_on_processes_that_root_would_not_have_is_an_error() -> None:
         ({"read": ["usr"]}, "got the path 'usr', expected one that begins with /"),
         ({"write": ["/"]}, "to write everywhere is no sandbox"),
         ({"write": ["//tmp/.."]}, "to write everywhere is no sandbox"),
+        *(
+            (
+                {"read": ["/usr", inner], "write": ["/data/w", *more]},
+                f"got {inner!r} in `read`, {why}",
+            )
+            for inner in ("/data/w/in", "//data/./w//in/deep/")
+            for more in ([], ["/x"])
+            for why in ["which lies below '/data/w' in `write`"]
+        ),
+        ({"write": ["/w/in", "/w"]}, "got '/w/in' in `write`, which lies below '/w' in `write`"),
         ({"processes": 0}, "got processes=0"),
         ({"processes": True}, "got processes=True"),
         ({"memory": "4 GB"}, "got memory='4 GB'"),
@@ -282,6 +293,18 @@ def test_a_limit_on_processes_that_root_would_not_have_is_an_error() -> None:
 def test_a_sandbox_that_can_not_be_meant_is_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
         ex.Sandbox(**options)
+
+
+def test_paths_that_are_not_surely_below_one_another_are_for_the_host() -> None:
+    for read, write in (
+        ("/data", "/data/w"),
+        ("/data/w", "/data/w"),
+        ("/data/w/", "/data/w"),
+        ("/data/w2", "/data/w"),
+        ("/data/w/../x", "/data/w"),
+        ("/data/x/y", "/data/w/../x"),
+    ):
+        assert ex.Sandbox(read=[read], write=[write]).told()["read"] == [read]
 
 
 def test_a_path_alone_is_no_list_of_paths() -> None:

@@ -35,8 +35,9 @@ def slow_where_it_is_first(job: tuple[str, int]) -> tuple[int, str]:
 def test_the_first_result_of_two_counts(tmp_path: Path) -> None:
     jobs = [(str(tmp_path), item) for item in range(40)]
     started = time.monotonic()
+    # No other item takes so many times as long, on a busy machine either.
     with ex.Manager(
-        ex.Farm(slow_where_it_is_first), ex.ParDegree(2), stragglers=2.0, frame_items_max=1
+        ex.Farm(slow_where_it_is_first), ex.ParDegree(2), stragglers=200.0, frame_items_max=1
     ) as manager:
         results = list(manager.map(jobs))
         # The slow slot ended the item, and goes on.

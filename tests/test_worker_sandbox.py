@@ -21,10 +21,13 @@ from tests.site import MANAGER, POLICY, Site, free_address
 from tests.test_sandbox import OTHER_ENDS, folder, run
 
 import exoskel as ex
+from exoskel import confining, links, outcome
+from exoskel.job_process import JobNode
 
 __all__ = ["folder"]
 
 NAME = "node1.lab.example.org"
+WHY = "the sandbox in which this runs may be why"
 CONFINED = POLICY + "[sandbox]\nmanagers = ['*']\n"
 pytestmark = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="the attacks have the numbers of system calls of x86-64"
@@ -118,10 +121,65 @@ def test_a_job_says_that_a_sandbox_may_be_why() -> None:
     with ex.Job() as job:
         started = job.start(look_outside, sandbox=ex.Sandbox(network="none"))
         # The exception is what is said last.
-        with pytest.raises(ex.ProcessEndedError, match=r"exit code 1: PermissionError: .*shadow'$"):
+        with pytest.raises(
+            ex.ProcessEndedError, match=r"exit code 1: PermissionError: .*shadow'\n"
+        ) as caught:
             started.values(60)
+        assert notes_of(caught.value) == [WHY]
         said = job.summary().processes[0].stderr
         assert "exoskel: the sandbox in which this runs may be why: files and signals" in said
+        # A program says it in its own words.
+        for words, is_why in (("cat /etc/shadow", True), ("echo no such thing >&2; exit 3", False)):
+            program = job.start(["sh", "-c", words], sandbox=ex.Sandbox(network="none"))
+            with pytest.raises(ex.ProcessEndedError) as ended:
+                program.result(60)
+            assert notes_of(ended.value) == ([WHY] if is_why else [])
+        [served] = job.start(serve_outside, sandbox=ex.Sandbox(network="none")).result(60)
+        with pytest.raises(links.HandlerError, match=rf"shadow' \({WHY}"):
+            served.request("outside").result(60)
+        with pytest.raises(links.HandlerError, match=r"division by zero$"):
+            served.request("inside").result(60)
+
+
+def notes_of(error: BaseException) -> list[str]:
+    """Return how the notes of an exception begin."""
+    return [note.partition(":")[0] for note in getattr(error, "__notes__", [])]
+
+
+def serve_outside(here: JobNode) -> None:
+    """Fail by the sandbox, and for another reason."""
+
+    @here.process.handler
+    def outside() -> str:
+        return look_outside(0)
+
+    @here.process.handler
+    def inside() -> float:
+        return divide(0)
+
+
+def test_a_library_that_is_not_loaded_may_be_so_by_the_sandbox(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(confining, "holds", ("100 MiB of memory",))
+    lacking = ImportError("libopenblas.so: failed to map segment from shared object")
+    around = ImportError("Importing the numpy C-extensions failed.")
+    around.__cause__ = lacking
+    denied = ImportError("_ssl.so: cannot open shared object file: Permission denied")
+    for error in (lacking, around, denied, MemoryError()):
+        assert confining.reason_of(error) == f"{WHY}: 100 MiB of memory"
+    for other in (ImportError("No module named 'x'"), ValueError("Permission denied")):
+        assert confining.reason_of(other) == ""
+
+
+def test_an_answer_in_plain_data_keeps_the_note_of_a_sandbox() -> None:
+    """Managers read the exceptions of hosts that they don't trust so: those of `Ssh`, for example."""
+    error = PermissionError(13, "Permission denied")
+    error.add_note(f"{WHY}: \x1b[2J")
+    kind, text, lines, data = outcome.encode_exception(error, as_data=True)
+    assert isinstance(lines, list)
+    read = outcome.exception_from_data(str(kind), str(text), lines, data, "lab1", 3, "lab1")
+    assert read.__notes__ == [f"{WHY}: \\x1b[2J", "item 3"]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="reading others' memory takes the rights of root")
@@ -361,7 +419,7 @@ def test_a_policy_that_is_replaced_reaches_slots_in_sandboxes(site: Site) -> Non
         new.write_text(f"{CONFINED}[allow]\nmanagers = ['somebody.else']\n")
         new.replace(policy)
         assert eventually(lambda: manager.status().slots_ready == 0)
-    assert slots_of(worker.process.pid)
+    assert eventually(lambda: bool(slots_of(worker.process.pid)))
 
 
 def test_slots_are_replaced_when_their_signer_is_gone(site: Site) -> None:

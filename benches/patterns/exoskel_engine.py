@@ -11,16 +11,19 @@ import work
 import exoskel as ex
 
 
-def run(program: ex.Skeleton[Any, Any], items: Any, expected: Any) -> float:
-    """Time a program that gives one result."""
+def run(program: ex.Skeleton[Any, Any], items: Any, expected: Any, tries: int = 1) -> float:
+    """Time a program that gives one result: the best of as many tries as peers have with chunks of different lengths."""
     with ex.Manager(program, ex.ParDegree(work.SLOTS)) as manager:
-        return work.seconds_of(lambda: next(manager.map(items)), expected)
+        return min(
+            work.seconds_of(lambda: next(manager.map(items)), expected) for _ in range(tries)
+        )
 
 
 def sums() -> dict[str, float]:
     """Add numbers: nobody says how many go together."""
     program: Any = ex.Pipeline(work.value_of, ex.Reduce(operator.add))
-    return {"seconds": run(program, range(work.NUMBERS), work.sum_of(range(work.NUMBERS)))}
+    expected = work.sum_of(range(work.NUMBERS))
+    return {"seconds": run(program, range(work.NUMBERS), expected, len(work.CHUNKS))}
 
 
 def words() -> dict[str, float]:
@@ -31,7 +34,10 @@ def words() -> dict[str, float]:
     )
     paths = work.paths()
     expected = dict(next(counted.run_sequential(paths)))
-    return {"seconds": run(counted, paths, expected), "by_key": run(keyed, paths, expected)}
+    return {
+        "seconds": run(counted, paths, expected, len(work.FILES_TOGETHER)),
+        "by_key": run(keyed, paths, expected),
+    }
 
 
 def array() -> dict[str, float]:

@@ -47,7 +47,7 @@ def words() -> dict[str, float]:
         return {
             "seconds": min(
                 work.seconds_of(lambda size=size: counted(size), expected)  # type: ignore[misc]
-                for size in (1, 8, 32, 128)
+                for size in work.FILES_TOGETHER
             )
         }
 

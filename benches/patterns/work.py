@@ -44,6 +44,9 @@ def chunks(size: int) -> Iterator[range]:
 
 CHUNKS = [NUMBERS // parts for parts in (2, 4, 8, 16, 64, 256)]
 
+# How many files a chunk has, where somebody chooses it.
+FILES_TOGETHER = (1, 8, 32, 128)
+
 
 def paths() -> list[str]:
     """Return the files of Python's library, with the topics of its documentation."""

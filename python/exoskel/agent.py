@@ -1,14 +1,12 @@
 """What starts the processes of a job on one host, at the word of the job's creator.
 
-A launcher brings it there and gives it a channel: over it the agent sends its public key, and gets its certificate and the creator's
-startpoint. From then on both talk by links. When the channel ends, so do the agent and all that it has started.
+`agent_program` is the program: a launcher brings it there and gives it a channel. When the channel ends, so do the agent and all that it has started.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
-import importlib
 import json
 import logging
 import os
@@ -17,7 +15,6 @@ import selectors
 import signal
 import socket
 import struct
-import sys
 import threading
 import time
 from collections import deque
@@ -26,31 +23,38 @@ from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from . import __version__, _core, control_groups, job_folders, links, own_folders
+from . import _core, agent_waits, links
 from .agent_processes import ORDERED, AgentGroup, AgentProcess, described, shown_program
 from .control_groups import GroupPlace, JobGroups
 from .errors import LinkError
+from .folder_remover import FolderRemover
 from .host_sandbox import check_manager, narrowed
-from .job_delegation import PROXY, HostProxy
+from .job_delegation import PROXY
 from .job_dialling import ConnectionMaker, is_of_network
-from .job_orphans import MARK, end_orphans, own_mark
+from .job_orphans import MARK, own_mark
 from .job_output import Pipe, output_writers
 from .joining import Joining
-from .process_zygote import AGENT, RANK, SIZE, ProcessEnd, ProcessStart, ProcessZygote
-from .start_request import check_listen, check_number, check_start, creator_within
+from .process_zygote import (
+    AGENT,
+    ANYBODY,
+    CONTEXT,
+    RANK,
+    SIZE,
+    ProcessEnd,
+    ProcessStart,
+    ProcessZygote,
+)
+from .start_request import check_number
 
 if TYPE_CHECKING:
-    import io
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from .job_control import JobControl
     from .joining import Door
 
-__all__ = ["ENDPOINT", "Agent", "main"]
+__all__ = ["GRACE_SECONDS", "OWN_NAMES", "Agent"]
 
-ENDPOINT = "agent"
 # What is kept of a process's standard error: its end.
 _STDERR_BYTES_MAX = 16 << 10
 # What a process says at once: its key, its startpoint, or which sibling it asks for.
@@ -60,25 +64,10 @@ _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _KEY_BYTES, _NOT_COMPRESSED = 65, 4
 _LENGTH = struct.Struct("!I")
 _READ_BYTES = 64 << 10
-# What a process of a job imports, whatever it does.
-_PRELOADED = (
-    "by_value",
-    "confining",
-    "job_process",
-    "job_slot",
-    "modules",
-    "options",
-    "script",
-)
+# The variables of processes that an agent alone sets.
+OWN_NAMES = frozenset([AGENT, CONTEXT, MARK, RANK, SIZE])
 # How long what processes have printed last may take to be passed on.
-_GRACE_SECONDS = 2.0
-# What one process says of siblings that it waits for isn't passed on more often.
-_WAITS_SECONDS = 1.0
-# Nor that its tasks fail; and so much of the name of an exception's class.
-_FAILED_SECONDS = 0.1
-_CLASS_LENGTH_MAX = 100
-# What can be said when an agent is started, beside `--detach`.
-_LIMITS = (("lifeline", "lifeline"), ("processes_max", "processes"))
+GRACE_SECONDS = 2.0
 
 
 class Agent:
@@ -122,6 +111,7 @@ class Agent:
         self._woken.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._writers = output_writers(self._selector)
+        self._remover = FolderRemover(self._selector)
         self._selector.register(zygote.control, selectors.EVENT_READ, self._serve_zygote)
         self._unsent: deque[tuple[ProcessStart, list[int]]] = deque()
         self._selector.register(self._woken, selectors.EVENT_READ, self._do_asked)
@@ -240,7 +230,8 @@ class Agent:
     def close(self) -> None:
         """Pass on what processes have printed, and remove what has held them: they have ended."""
         for writer in self._writers:
-            writer.finish(_GRACE_SECONDS)
+            writer.finish(GRACE_SECONDS)
+        self._remover.close()
         self._control_groups.close()
 
     def status(self) -> dict[str, Any]:
@@ -315,15 +306,14 @@ class Agent:
                 for one in (number, *what["joined"]):
                     self._tell_end(one, None, reason)
                 return
-            said = {**opened, **self._environment_of(what)}
+            said = self._environment_of(what, opened)
             shown = AgentGroup(number, shown_program(words, told))
             self._start(ProcessStart(number, words, directory, must_enter, said), told, shown)
             return
         for number, rank in zip(numbers, ranks, strict=True):
             if not self._may_start(number, rank, told["size"], group):
                 continue
-            said = {RANK: str(rank), SIZE: str(told["size"])}
-            said |= self._environment_of(what)
+            said = self._environment_of(what, {RANK: str(rank), SIZE: str(told["size"])})
             start = ProcessStart(number, words, directory, must_enter, said)
             if (label := what.get("label")) is not None:
                 start = replace(start, before=f"[{label} {rank}] " if label else f"[{rank}] ")
@@ -354,9 +344,11 @@ class Agent:
         asked = {name: value for name, value in sandbox.items() if name not in own}
         return {**asked, **self._control_groups.of_start(group, asked)}
 
-    def _environment_of(self, what: dict[str, Any]) -> dict[str, str]:
-        """Return what processes are to have in their environment. By its mark an agent finds them again, whatever their creator says."""
-        return {**self.environment, **what["environment"], MARK: self.environment[MARK]}
+    def _environment_of(self, what: dict[str, Any], own: dict[str, str]) -> dict[str, str]:
+        """Return what processes are to have in their environment. What the agent says itself isn't changed by what their creator says."""
+        said = what["environment"].items()
+        other = {name: value for name, value in said if name not in OWN_NAMES}
+        return {**other, **self.environment, **own}
 
     def _may_start(self, number: int, rank: int, size: int, group: int) -> bool:
         """Whether a process can be started; why not is told."""
@@ -446,7 +438,9 @@ class Agent:
     def absent(self, number: int, rank: int, why: str) -> None:
         """Take in that a process waits for a sibling in vain, as long as that is not there."""
         process = self._processes.get(number)
-        if process is not None and rank in process.asked and self._is_unknown(number, rank):
+        if process is None:
+            return
+        if rank == ANYBODY or (rank in process.asked and self._is_unknown(number, rank)):
             self._tell(process, (rank, False, why))
 
     def _is_unknown(self, number: int, rank: int) -> bool:
@@ -598,20 +592,9 @@ class Agent:
             process.startpoint = startpoint
         elif "returned" in word:
             self._machine.returned(process.number)
-        elif "failed" in word and process.told.get("tells_absence"):
-            now = time.monotonic()
-            if now >= process.failed_at and not self._machine.has_left:
-                process.failed_at = now + _FAILED_SECONDS
-                self._creator.post(
-                    "failed", process.number, str(word["failed"])[:_CLASS_LENGTH_MAX]
-                )
-        elif "waits" in word and process.told.get("tells_absence"):
-            rank = range(process.told["size"])[word["waits"]]
-            now = time.monotonic()
-            is_due = rank in process.asked and now >= process.waits_at
-            if is_due and not self._machine.has_left:
-                process.waits_at = now + _WAITS_SECONDS
-                self._creator.post("waits", process.number, rank)
+        elif agent_waits.WORDS & word.keys() and process.told.get("tells_absence"):
+            if not self._machine.has_left:
+                agent_waits.pass_on(self._creator, process, word)
         else:
             # -1 is the last one, as in a list.
             rank = range(process.told["size"])[word["sibling"]]
@@ -716,7 +699,7 @@ class Agent:
     def _ended(self, process: AgentProcess, end: ProcessEnd | None, text: str) -> None:
         self._forget(process)
         if "network" in process.told:
-            own_folders.remove(self._own_folder(process.number))
+            self._remover.remove(self._own_folder(process.number))
         # All that it has said itself is in its pipes by now. Who has left its session may go on to write there, and nobody waits for that.
         for pipe in process.pipes:
             left = pipe.capacity()
@@ -778,218 +761,9 @@ def _signal(process: AgentProcess, number: int) -> None:
                 os.kill(process.process, number)
 
 
-class Incoming(Protocol):
-    """What a channel's direction to an agent can do."""
-
-    def fileno(self) -> int: ...
-    def readline(self) -> bytes: ...
-    def read(self, size: int, /) -> bytes | None: ...
-
-
-class Outgoing(Protocol):
-    """What a channel's direction from an agent can do."""
-
-    def fileno(self) -> int: ...
-    def write(self, line: bytes, /) -> int | None: ...
-
-
-def main(
-    incoming: Incoming,
-    outgoing: Outgoing,
-    *,
-    lifeline: int | None = None,
-    processes_max: int | None = None,
-    is_detached: bool = False,
-    sandbox: dict[str, Any] | None = None,
-    groups: Mapping[str, GroupPlace] | None = None,
-    creator_at: Sequence[str] | None = None,
-    is_child: bool = False,
-) -> int:
-    """Be a job's agent, until the channel ends. Return the exit code.
-
-    Parameters
-    ----------
-    incoming, outgoing : file
-        The two directions of the channel, unbuffered.
-    lifeline : int, optional
-        A socket that whoever has started this agent holds: the job ends with it, and is asked over it how it stands.
-    processes_max : int, optional
-        How many processes there can be at the same time.
-    is_detached : bool
-        Whether processes go on when the channel has ended.
-    sandbox : dict, optional
-        What the host's policy lets the job's processes use, as `Sandbox.told` has it.
-    groups : mapping, optional
-        The control groups that a daemon has made for the job's processes.
-    creator_at : sequence of str, optional
-        From which addresses the job's creator has come, if it is dialled there alone.
-    is_child : bool
-        Whether the job's creator itself has started this agent.
-    """
-    if groups is not None and lifeline is not None:
-        # The daemon puts this process where its children are to be.
-        os.read(lifeline, 1)
-    # What each process needs is loaded once for all of them. Nothing runs yet that a process must not share.
-    for module in _PRELOADED:
-        importlib.import_module(f"{__package__}.{module}")
-    own = {incoming.fileno(), outgoing.fileno()} | ({lifeline} if lifeline is not None else set())
-    printed = _own_output() if is_detached else None
-    _core.adopt_orphans()
-    zygote = ProcessZygote(own.union(printed or ()))
-    passing = threading.Thread(target=_pass_on, args=printed or (), daemon=True)
-    if printed is not None:
-        passing.start()
-    key = _core.ProcessKey()
-    said = {"version": __version__, "public_key": base64.b64encode(key.public_key).decode()}
-    outgoing.write(json.dumps(said).encode() + b"\n")
-    line = incoming.readline()
-    if not line:
-        zygote.close()
-        return 1
-    told = json.loads(line)
-    certificate, root = (base64.b64decode(told[name]) for name in ("certificate", "root"))
-    check_listen(told["listen"])
-    folder = job_folders.made()
-    credential = key.credential(certificate, root)
-    agent = Agent(
-        zygote,
-        folder,
-        told["listen"],
-        job=credential.name.rpartition(".")[2],
-        processes_max=processes_max,
-        is_detached=is_detached,
-        sandbox=sandbox,
-        groups=groups,
-        printed_to=None if printed is None else printed[1],
-    )
-    control = None
-    tidying = threading.Thread(target=_tidy, name="exoskel-tidy", daemon=True)
-    try:
-        with links.Node(
-            credential,
-            listen=[f"unix:{folder / job_folders.AGENT}", *told["listen"]],
-            live=False,
-            patience=told["patience"],
-        ) as node:
-            endpoint = node.endpoint(ENDPOINT)
-            endpoint.handler(agent.asked(agent.start, check_start))
-            for action in (agent.siblings, agent.absent, agent.send_signal, agent.end):
-                endpoint.handler(agent.asked(action))
-            endpoint.handler(agent.answered(agent.invite))
-            proxy = HostProxy(folder, agent.environment)
-            for handler in (proxy.request_proxy, proxy.take_proxy):
-                endpoint.handler(handler)
-            creator = node.bind(creator_within(told["creator"], creator_at))
-            # Who has a job finds it, however soon it looks.
-            control = _control(agent, lifeline)
-            creator.request("agent", endpoint.startpoint(to="*").text()).result()
-            tidying.start()
-            threading.Thread(target=_follow, args=[incoming, agent], daemon=True).start()
-            agent.serve(creator, root)
-            zygote.close()
-            agent.close()
-            tidying.join(_GRACE_SECONDS)
-            if printed is not None:
-                # What processes have printed last is in the pipe.
-                os.dup2(printed[1], 1)
-                passing.join(_GRACE_SECONDS)
-            # What was to be said to a creator that has gone is nobody's.
-            logging.getLogger("exoskel.links").setLevel(logging.CRITICAL)
-    except LinkError:
-        if not agent.is_cut_off:
-            raise
-    finally:
-        if control is not None:
-            control.close()
-        # A creator's own folder is for its child to remove, as a creator may be killed. Whoever asks a host's daemon may name any folder.
-        for one in (folder, *(told["folders"] if is_child else [])):
-            own_folders.remove(one)
-    return 0
-
-
 def _end_adopted() -> None:
     """End what has left its session, and is this process's since the zygote has ended, or when its own parent ends."""
     with contextlib.suppress(ChildProcessError):
         while True:
             _core.end_descendants()
             os.waitpid(-1, 0)
-
-
-def _tidy() -> None:
-    """Remove what agents that were killed have left: what runs, then what has held it."""
-    end_orphans()
-    control_groups.sweep()
-    job_folders.sweep()
-
-
-def _follow(channel: Incoming, agent: Agent) -> None:
-    """End the agent with its channel."""
-    with contextlib.suppress(OSError):
-        while channel.read(_READ_BYTES):
-            pass
-    agent.creator_left()
-
-
-def _control(agent: Agent, lifeline: int | None) -> JobControl:
-    """Let this account, and whoever has started the agent, ask how the job stands."""
-    from .job_control import JobControl
-
-    control = JobControl(agent, lifeline)
-    if (reason := control.announce()) and agent.is_detached:
-        # Its processes can still be ended by their numbers.
-        text = f"exoskel: job {agent.job} can't be found by `exoskel job list`: {reason}\n"
-        with contextlib.suppress(OSError):
-            os.write(2, text.encode())
-    return control
-
-
-def _own_output() -> tuple[int, int]:
-    """Have what processes print come here: its reader may leave before them. Return where it comes from, and where it goes."""
-    reader, writer = os.pipe2(os.O_CLOEXEC)
-    printed_to = os.dup(1)
-    os.dup2(writer, 1)
-    os.close(writer)
-    return reader, printed_to
-
-
-def _pass_on(reader: int, printed_to: int) -> None:
-    while part := os.read(reader, _READ_BYTES):
-        with contextlib.suppress(OSError):
-            os.write(printed_to, part)
-
-
-@contextlib.contextmanager
-def standard_channel() -> Iterator[tuple[io.RawIOBase, io.RawIOBase]]:
-    """Take the standard input and output as a channel. What processes print goes where their errors go."""
-    numbers = [os.dup(0), os.dup(1)]
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(2, 1)
-    with _opened(*numbers) as files:
-        yield files
-
-
-@contextlib.contextmanager
-def _opened(incoming: int, outgoing: int) -> Iterator[tuple[io.RawIOBase, io.RawIOBase]]:
-    with (
-        open(incoming, "rb", buffering=0, closefd=False) as reader,
-        open(outgoing, "wb", buffering=0, closefd=False) as writer,
-    ):
-        yield reader, writer
-
-
-if __name__ == "__main__":
-    # Ctrl-C is for the creator, whose end is this agent's.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    *words, place = sys.argv[1:]
-    options = dict(word.removeprefix("--").partition("=")[::2] for word in words)
-    more: dict[str, Any] = {name: int(options[word]) for name, word in _LIMITS if word in options}
-    more["is_detached"] = "detach" in options
-    more["is_child"] = place != "--stdio" and "lifeline" not in options
-    more["sandbox"] = json.loads(options["sandbox"]) if "sandbox" in options else None
-    more["creator_at"] = options["creator"].split() if "creator" in options else None
-    if "groups" in options:
-        said = json.loads(options["groups"]).items()
-        more["groups"] = {name: GroupPlace(Path(place), flag) for name, (place, flag) in said}
-    with standard_channel() if place == "--stdio" else _opened(*[int(place)] * 2) as files:
-        incoming, outgoing = files
-        sys.exit(main(incoming, outgoing, **more))

@@ -16,6 +16,8 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,15 +30,23 @@ from .launchers import END_SECONDS
 from .peer_text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from . import links
 
-__all__ = ["AgentLimits", "HostJobs", "environment_of"]
+__all__ = ["THREADS", "AgentLimits", "HostJobs", "environment_of"]
 
 _READ_BYTES = 32 << 10
 # How long a creator may take to say who its job's agent is.
 _BEGIN_SECONDS = 60.0
+# How long who asks for jobs waits for all of their agents together; what was known before counts for those that are late.
+_STATUS_SECONDS = 3.0
+# So many callers wait at once, one for each owner: for jobs, and for jobs to end. Each keeps a thread of the endpoint.
+_WAITING_MAX = 3
+# Of the endpoint: some are free whoever waits.
+THREADS = 2 * _WAITING_MAX + 2
+# What an agent has said is kept up to this length.
+_KNOWN_BYTES_MAX = 1 << 20
 # What is kept of what an agent has said, to say how it has ended.
 _SAID_BYTES_MAX = 4 << 10
 # What an agent has in its environment of that of the daemon: nothing that is a right.
@@ -122,6 +132,9 @@ class HostJobs:
         self._lock = threading.Lock()
         self._jobs: set[_HostJob] = set()
         self._is_over = False
+        # Who waits for an answer about jobs, and for jobs to end.
+        self._asking = _Waiting()
+        self._ending = _Waiting()
 
     def start(self, stream: links.Stream) -> None:
         """Start the agent of a job that ends with its creator."""
@@ -132,19 +145,32 @@ class HostJobs:
         self._start(stream, is_detached=True)
 
     def jobs(self, call: links.Call) -> list[dict[str, Any]]:
-        """Return how the caller's jobs stand."""
-        return [
-            status
-            for job in self._jobs_of(call.peer)
-            if job.job and (status := job.status()) is not None
-        ]
+        """Return how the caller's jobs stand. Of an agent that is late, what it has said last, with ``is_late``."""
+        asked = [(job, job.ask()) for job in self._jobs_of(call.peer) if job.job]
+        with self._asking.of(call.peer) as may_wait:
+            wait([status for _, status in asked], _STATUS_SECONDS if may_wait else 0.0)
+        return [job.status(status) for job, status in asked if job.is_running()]
 
     def end(self, call: links.Call, job: str) -> bool:
-        """End one of the caller's jobs. Return whether there was one."""
+        """End one of the caller's jobs. Return whether there was one.
+
+        Raises
+        ------
+        ExoskelError
+            If nobody can be kept waiting until it has ended. It ends all the same.
+        """
         found = [one for one in self._jobs_of(call.peer) if one.job == job]
+        enders = []
         for one in found:
             self._log(f"job {one_line(job)} is ended by {one_line(call.peer)}")
-            one.end()
+            enders.append(one.begin_end())
+        with self._ending.of(call.peer) as may_wait:
+            if enders and not may_wait:
+                raise ExoskelError(
+                    f"job {one_line(job)} is being ended; nobody waits for that, as others are waited for"
+                )
+            for ender in enders:
+                ender.join()
         return bool(found)
 
     def close(self) -> None:
@@ -203,9 +229,8 @@ class HostJobs:
         who = one_line(job.owner)
         # Another job may have its place, once it is here no more.
         try:
-            status = job.status(_BEGIN_SECONDS)
-            name = None if status is None else status.get("job")
-            if not isinstance(name, str) or not name:
+            name = job.named(_BEGIN_SECONDS)
+            if not name:
                 self._log(f"a job of {who} was not begun: its creator has not said what it is")
                 job.end()
                 return
@@ -220,6 +245,28 @@ class HostJobs:
             with self._lock:
                 self._jobs.discard(job)
             job.close()
+
+
+class _Waiting:
+    """Who is waited for: each owner once, and so many of them that others find a thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owners: set[str] = set()
+
+    @contextlib.contextmanager
+    def of(self, owner: str) -> Iterator[bool]:
+        """Yield whether somebody may be waited for."""
+        with self._lock:
+            may_wait = owner not in self._owners and len(self._owners) < _WAITING_MAX
+            if may_wait:
+                self._owners.add(owner)
+        try:
+            yield may_wait
+        finally:
+            if may_wait:
+                with self._lock:
+                    self._owners.discard(owner)
 
 
 class _HostJob:
@@ -239,7 +286,12 @@ class _HostJob:
         self.confined = "" if confined is None else confined[0]
         self.is_detached = is_detached
         self.job = ""
-        self._asking = threading.Lock()
+        self._lock = threading.Lock()
+        # What its agent is asked, until it answers.
+        self._asked: Future[bytes] | None = None
+        self._known = b"{}"
+        self._ender: threading.Thread | None = None
+        self._begun = time.time()
         self._writing = threading.Lock()
         self._has_hung_up = threading.Event()
         self._said = b""
@@ -248,7 +300,7 @@ class _HostJob:
         self._channel, channel = socket.socketpair()
         self._held, lifeline = socket.socketpair()
         numbers = channel.fileno(), lifeline.fileno()
-        words = [sys.executable, "-P", "-m", "exoskel.agent", f"--lifeline={numbers[1]}"]
+        words = [sys.executable, "-P", "-m", "exoskel.agent_program", f"--lifeline={numbers[1]}"]
         words += [f"--processes={processes_max}", *(["--detach"] if is_detached else [])]
         if confined is not None:
             # Paths are paths of this host's own policy.
@@ -312,23 +364,74 @@ class _HostJob:
             answering.join()
             self._channel.close()
 
-    def status(self, seconds: float | None = None) -> dict[str, Any] | None:
-        """Return how it stands; None if its agent has ended, or doesn't say it."""
-        with self._asking, contextlib.suppress(ExoskelError, OSError):
-            self._held.settimeout(seconds or END_SECONDS)
-            return {**ask(self._held, STATUS), "owner": self.owner}
-        return None
+    def ask(self) -> Future[bytes]:
+        """Ask its agent how it stands, unless that was asked already and has not answered yet."""
+        with self._lock:
+            if self._asked is None:
+                self._asked = Future()
+                # It waits for as long as the job is there, so that no answer is taken for that to a later question.
+                threading.Thread(
+                    target=self._await_answer, args=[self._asked], name="exoskel-host-job-status"
+                ).start()
+            return self._asked
+
+    def _await_answer(self, asked: Future[bytes]) -> None:
+        answer = b"{}"
+        try:
+            # Whoever runs under its account may say anything.
+            with contextlib.suppress(ExoskelError, OSError, RecursionError):
+                answer = json.dumps(ask(self._held, STATUS)).encode()
+        finally:
+            with self._lock:
+                self._asked = None
+                if len(answer) <= _KNOWN_BYTES_MAX and answer != b"{}":
+                    self._known = answer
+            asked.set_result(answer)
+
+    def named(self, seconds: float) -> str:
+        """Return what its agent calls it; nothing if that doesn't say so in time."""
+        try:
+            name = json.loads(self.ask().result(seconds)).get("job")
+        except TimeoutError:
+            return ""
+        return name if isinstance(name, str) else ""
+
+    def status(self, asked: Future[bytes]) -> dict[str, Any]:
+        """Return how it stands, by what its agent has answered, or by what was known before."""
+        said = asked.result() if asked.done() else b"{}"
+        is_late = said == b"{}"
+        told = json.loads(self._known if is_late else said)
+        least = {"begun": self._begun, "has_creator": True, "processes": [], "groups": []}
+        own = {"job": self.job, "agent": self.process, "owner": self.owner}
+        return {**least, "is_detached": self.is_detached, **told, **own, "is_late": is_late}
+
+    def is_running(self) -> bool:
+        """Whether its agent runs."""
+        return self._child.poll() is None
 
     def close(self) -> None:
         """Close the socket over which it is asked, when its agent has ended, and remove what has held its processes."""
-        with self._asking:
-            self._held.close()
+        with contextlib.suppress(OSError):
+            self._held.shutdown(socket.SHUT_RDWR)
+        with self._lock:
+            asked = self._asked
+        if asked is not None:
+            asked.result()
+        self._held.close()
         if self._group is not None:
             self._group.close()
 
     def wait(self) -> int:
         """Wait until its agent has ended, and return the exit code."""
         return self._child.wait()
+
+    def begin_end(self) -> threading.Thread:
+        """Have it ended, and return the thread that waits for that."""
+        with self._lock:
+            if self._ender is None:
+                self._ender = threading.Thread(target=self.end, name="exoskel-host-job-end")
+                self._ender.start()
+            return self._ender
 
     def end(self) -> None:
         """End it, and wait until it has ended."""

@@ -66,6 +66,9 @@ class AgentProcess:
         self.asked: set[int] = set()
         # From when on the creator is told that it waits for them.
         self.waits_at = 0.0
+        # And that its task waits for posts of any of them, and whether it does.
+        self.idles_at = 0.0
+        self.is_idle = False
         # And that a task of it has failed.
         self.failed_at = 0.0
         self.key = b""

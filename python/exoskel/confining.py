@@ -13,6 +13,7 @@ import struct
 import sys
 
 from . import _core, control_groups
+from .errors import SANDBOX_MAY_BE_WHY
 from .path_places import check_apart
 from .process_zygote import DIAL_FD
 
@@ -96,6 +97,8 @@ bound: BoundBefore | None = None
 dialled: int | None = None
 # What holds this process.
 holds: Sequence[str] = ()
+# What the C library says of a library that it can't load: for want of memory, and of rights.
+_NOT_LOADED = ("failed to map segment", "annot allocate memory", "Permission denied")
 # So many exceptions are looked at that one comes of.
 _EXCEPTIONS_MAX = 16
 
@@ -183,7 +186,7 @@ def reason_of(error: BaseException) -> str:
         if one is None or not holds:
             break
         if _is_of_a_limit(one):
-            return f"the sandbox in which this runs may be why: {', '.join(holds)}"
+            return f"{SANDBOX_MAY_BE_WHY}{', '.join(holds)}"
         one = one.__cause__ or one.__context__
     return ""
 
@@ -194,6 +197,8 @@ def _is_of_a_limit(error: BaseException) -> bool:
         # A name isn't found, or a thread doesn't begin. What raises that is loaded where it is raised.
         or type(error).__name__ == "gaierror"
         or (isinstance(error, OSError) and error.errno in (errno.EFBIG, errno.ENOMEM))
+        # A library that can't be loaded is that, whatever has kept it from being so.
+        or (isinstance(error, ImportError) and any(one in str(error) for one in _NOT_LOADED))
         or (isinstance(error, RuntimeError) and "can't start new thread" in error.args)
     )
 

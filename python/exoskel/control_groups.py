@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .job_orphans import begun
+from .job_orphans import has_ended, named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -41,8 +41,8 @@ _CONTROLLERS = {
 _SWAP_FILES = ("memory.memsw.limit_in_bytes", "memory.swap.max")
 # Where the kernel counts whom it has ended for want of memory.
 _COUNT_FILES = ("memory.oom_control", "memory.events")
-# The groups of a process and its start, so that nobody else's is taken for it when it has ended.
-_OWN_NAME = re.compile(r"exoskel-(\d+)-(\d+)(?:-\d+)?")
+# The groups of a process, its PID namespace and its start, so that nobody else's is taken for it when it has ended.
+_OWN_NAME = re.compile(r"exoskel-(\d+\.\d+\.\d+)(?:-\d+)?")
 _AGENTS = "exoskel-agents"
 
 
@@ -334,12 +334,12 @@ def base_places() -> dict[str, GroupPlace]:
 
 
 def sweep(places: Mapping[str, GroupPlace] | None = None) -> None:
-    """Remove the groups of this account's agents that were killed, where nothing runs any more."""
+    """Remove the groups of this account's agents that were killed, where nothing runs any more. Those of other containers are left to these."""
     for folder in {place.folder for place in (places or own_places()).values()}:
         with contextlib.suppress(OSError):
             for one in list(folder.iterdir()):
                 found = _OWN_NAME.fullmatch(one.name)
-                if found and one.stat().st_uid == os.geteuid() and begun(int(found[1])) != found[2]:
+                if found and one.stat().st_uid == os.geteuid() and has_ended(found[1]):
                     _remove(one)
 
 
@@ -351,7 +351,7 @@ def _remove(folder: Path) -> None:
 
 
 def _own_name() -> str:
-    return f"exoskel-{os.getpid()}-{begun(os.getpid())}"
+    return f"exoskel-{named()}"
 
 
 def _limits_of(told: Mapping[str, Any] | None) -> dict[str, int]:

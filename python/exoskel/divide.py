@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from .worker_lists import checked_list
+
 # Type checkers take any name TYPE_CHECKING as true; `typing` itself would be a tenth of a slot's memory.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -143,8 +145,9 @@ def _resumed(conquer: Callable[..., Any], state: Any, solutions: list[Any]) -> A
     """Return the solution of a problem, from those of the parts that were given up."""
     given = iter(solutions)
     levels: list[tuple[list[Any], int | None]] = []
-    for known, places, count in state:
-        known = list(known)
+    for level in checked_list(state):
+        known, places, count = checked_list(level)
+        known, places = list(checked_list(known)), checked_list(places)
         # One place more than parts: that of the level below.
         hole = places[0] if len(places) > count else None
         for place in places[len(places) - count :]:

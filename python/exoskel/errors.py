@@ -230,6 +230,10 @@ class ProgramLeftError(ExoskelError, EOFError):
     """A coupled program has ended in good order, and has no further version of an array."""
 
 
+# How a note of an exception begins that a sandbox may be why of.
+SANDBOX_MAY_BE_WHY = "the sandbox in which this runs may be why: "
+
+
 class RemoteTraceback(Exception):
     """The traceback of an exception as it was at the worker, as text.
 

@@ -8,7 +8,8 @@ from itertools import islice
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from .sequential import iterated
-from .short_text import name_of, short_text
+from .short_text import name_of
+from .worker_lists import checked_list
 
 __all__ = ["Again", "results_of", "work_on"]
 
@@ -174,14 +175,11 @@ def _given_up(
 
 def _joined(function: Callable[[Any], Any], between: Any, lists: list[Any]) -> list[Any]:
     """Return all results, in their order."""
-    before, *others = between
-    results: list[Any] = before
+    before, *others = checked_list(between)
+    results = checked_list(before, "results")
     for found, behind in zip(lists, others, strict=True):
-        # It comes from a worker, who may say anything.
-        if type(found) is not list:
-            raise TypeError(f"got {short_text(found)} from a worker, expected a list of results")
-        results += found
-        results += behind
+        results += checked_list(found, "results")
+        results += checked_list(behind, "results")
         if len(results) > FED_BACK_MAX:
             raise _too_many(function)
     return results

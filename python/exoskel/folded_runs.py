@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from .runs import Closable
     from .sinks import Sink
 
-__all__ = ["FoldedSink", "as_they_are", "fold_items", "fold_slices", "position_of_fold"]
+__all__ = [
+    "FoldedSink",
+    "as_they_are",
+    "fold_items",
+    "fold_slices",
+    "position_of_fold",
+    "position_of_sink",
+]
 
 # What `Run.take` is told: a value, and how many items are folded with it; or only how many items are.
 _NOW = 0
@@ -49,6 +56,23 @@ def position_of_fold(position: bytes, folded: list[Any] | None) -> bytes:
     """
     kept = b"" if folded is None else pickle.dumps(folded, 5)
     return len(position).to_bytes(_LENGTH_BYTES, "little") + position + kept
+
+
+def position_of_sink(position: bytes) -> bytes:
+    """Return the position of the user's sink that is in the position of a fold.
+
+    Parameters
+    ----------
+    position : bytes
+        The position of the fold.
+
+    Returns
+    -------
+    bytes
+        The position of the sink.
+    """
+    length = int.from_bytes(position[:_LENGTH_BYTES], "little")
+    return position[_LENGTH_BYTES : _LENGTH_BYTES + length]
 
 
 class FoldedSink:

@@ -61,6 +61,14 @@ class _LineFile(ABC):
         """Say whether a path leads to this file."""
         return self._file.is_in(path)
 
+    def is_empty(self) -> bool:
+        """Say whether nothing is in the file, or no file is there."""
+        return self._file.is_empty()
+
+    def check(self, position: bytes) -> None:
+        """Check that the file is there and not cut; see `Sink`."""
+        self._file.check(position)
+
     def rewind(self, position: bytes | None) -> bytes:
         """Open the file, and cut it back; see `Sink.rewind`."""
         return self._file.rewind(position)
@@ -117,6 +125,14 @@ _INSTEAD = {
 }
 
 
+def _of_scalar(value: Any) -> int:
+    """Return the number of a NumPy integer. JSON's own encoder takes NumPy's floats, which are floats of Python."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.integer):
+        return int(value)
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+
+
 class JsonLines(_LineFile):
     """A file with a JSON value in each line, as a source or as a sink.
 
@@ -127,7 +143,7 @@ class JsonLines(_LineFile):
     """
 
     _leaves_out_empty = True
-    _encode = staticmethod(json.JSONEncoder(ensure_ascii=False).encode)
+    _encode = staticmethod(json.JSONEncoder(ensure_ascii=False, default=_of_scalar).encode)
 
     def _read(self, number: int, line: bytes) -> Any:
         try:
@@ -262,6 +278,14 @@ class Records:
     def is_in(self, path: str) -> bool:
         """Say whether a path leads to this file."""
         return self._file.is_in(path)
+
+    def is_empty(self) -> bool:
+        """Say whether nothing is in the file, or no file is there."""
+        return self._file.is_empty()
+
+    def check(self, position: bytes) -> None:
+        """Check that the file is there and not cut; see `Sink`."""
+        self._file.check(position)
 
     def rewind(self, position: bytes | None) -> bytes:
         """Open the file, and cut it back; see `Sink.rewind`."""
@@ -401,6 +425,30 @@ class Files:
         parent, name = os.path.split(os.path.abspath(path))
         places = (os.path.realpath(path), os.path.join(os.path.realpath(parent), name))
         return any(f"{place}/".startswith(folder) for place in places)
+
+    def is_empty(self) -> bool:
+        """Say whether no file is in the folder, or no folder is there."""
+        try:
+            return not any(True for _ in os.scandir(self._folder))
+        except FileNotFoundError:
+            return True
+
+    def check(self, position: bytes) -> None:
+        """Check that the folder is there, and the last file if this sink names the files; see `Sink`.
+
+        Raises
+        ------
+        JournalError
+            If it isn't.
+        """
+        end, _ = _parts_of(position)
+        path = self._folder
+        if end and not self._are_named_by_results:
+            path = os.path.join(path, self._name(end - 1))
+        if end and not os.path.lexists(path):
+            raise JournalError(
+                f"{path} is not there, but its journal says that the run is finished; restore it, or remove the journal and the folder to begin anew"
+            )
 
     def rewind(self, position: bytes | None) -> bytes:
         """Make the folder, and remove what this run has finished after the position; see `Sink.rewind`."""

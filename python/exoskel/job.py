@@ -12,6 +12,7 @@ from . import job_contents
 from .agents_launcher import Agents, proven
 from .errors import LinkError
 from .job_output import label_of
+from .job_processes import Processes
 from .job_state import AGENT_SECONDS, PROCESSES_MAX, Group, JobState
 from .launchers import Launcher, Local, Ssh
 from .link_waiting import bounded_seconds
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from .job_processes import Processes
     from .job_summary import JobSummary
 
 __all__ = ["Job"]
@@ -37,6 +37,8 @@ class Job:
 
     The job is an authority of its own: each process makes a key for itself, which the job signs. So its processes prove to each other which
     they are, and their certificates open nothing outside of the job.
+
+    It ends with its block, by `close`, or when nothing refers to it and to what its `start` has returned any more.
 
     Parameters
     ----------
@@ -100,7 +102,7 @@ class Job:
 
             prepare = delegation(told)
         self._state = JobState(launcher, min, limit, is_detached=detach, prepare=prepare)
-        self._finalizer = weakref.finalize(self, self._state.close)
+        self._finalizer = weakref.finalize(self, self._state.let_go)
 
     def start(
         self,
@@ -135,7 +137,8 @@ class Job:
             Where the processes begin. If not given: where this process is, or in the home folder on hosts without such a directory; those in a
             sandbox in folders of their own.
         env : mapping, optional
-            What they have in their environment besides that of their agent. In a sandbox, they have little of that.
+            What they have in their environment besides that of their agent. In a sandbox, they have little of that. What an agent says itself stays as it is: ``EXOSKEL_RANK``,
+            ``EXOSKEL_SIZE``, ``EXOSKEL_STARTED_BY``, the way to the agent, and with ``delegate=True`` ``X509_USER_PROXY``.
         sandbox : Sandbox, optional
             What they may use; all that the account may, if not given. A process that its host can't hold to it doesn't run.
         label : bool or str, optional
@@ -183,8 +186,8 @@ class Job:
         }
         group = Group(program, start, {"contents": contents, "threads": threads})
         if joined is not None:
-            return self._state.start_joined(group, joined)
-        return self._state.start(group, count)
+            return Processes(self, self._state, self._state.start_joined(group, joined))
+        return Processes(self, self._state, self._state.start(group, count))
 
     def invite(self, path: str | os.PathLike[str], *, threads: int = 1) -> Processes:
         """Let a process in that no job has started and that runs on the job's first host, by ``exoskel.links.init(path)``.
@@ -192,7 +195,8 @@ class Job:
         Parameters
         ----------
         path : path
-            The file to be written, which this account alone can read. It lets one process of this account in.
+            The file to be written, which this account alone can read. It lets one process of this account in. It is removed when it has, and
+            when the job ends.
         threads : int
             How many calls the process handles at the same time.
 
@@ -204,12 +208,13 @@ class Job:
         Raises
         ------
         FileExistsError
-            If there is such a file.
+            If there is such a file, and it is no invitation that is over.
         """
         if not self._finalizer.alive:
             raise LinkError("this job is over")
         _check_threads(threads)
-        return self._state.invite(path, {"contents": b"", "threads": threads})
+        invited = self._state.invite(path, {"contents": b"", "threads": threads})
+        return Processes(self, self._state, invited)
 
     def summary(self) -> JobSummary:
         """Return how all processes of the job stand or have ended, in the order in which they were asked for."""
@@ -217,7 +222,8 @@ class Job:
 
     def close(self) -> None:
         """End all processes, and wait until they have ended. Those of a detached job go on; wait for their ``result()`` before."""
-        self._finalizer()
+        if self._finalizer.detach():
+            self._state.close()
 
     def __enter__(self) -> Self:
         """Return the job; the end of the block ends it."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from .cli.background import run_directory
 from .errors import ExoskelError
+from .job_orphans import namespace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -251,8 +252,8 @@ def _connected(path: Path) -> Iterator[socket.socket | None]:
 
 
 def _prefix() -> str:
-    # Several hosts may share one home.
-    return f"job-{os.uname().nodename.replace('/', '-')}-"
+    # Several hosts may share one home, and several containers: a number of one means another process in the next.
+    return f"job-{os.uname().nodename.replace('/', '-')}-{namespace()}-"
 
 
 def _is_own(connection: socket.socket) -> bool:

@@ -2,12 +2,16 @@
 
 The kernel ends the processes themselves then, but not what those have started and what has left their sessions. The next agent of the account
 finds that: programs by a mark in their environment, and processes that were only forked by their name.
+
+Numbers of processes mean something within their PID namespace only, and a container has one of its own. So what is named by such a number has
+the namespace in its name as well, and what is in another namespace is left to the agents there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -16,7 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["MARK", "begun", "end_orphans", "own_mark"]
+__all__ = ["MARK", "begun", "end_orphans", "has_ended", "named", "namespace", "own_mark"]
 
 # The variable of the environment that says from where something comes; `net/descendants.rs` has the same for slots.
 MARK = "EXOSKEL_STARTED_BY"
@@ -27,9 +31,32 @@ _PROCESS, _ZYGOTE = "exoskel process", "exoskel zygote"
 _ENDING_SECONDS = 1.0
 # Parents of parents that are looked at.
 _ANCESTORS_MAX = 1024
+# With dots, as versions that knew no namespaces would take this for names of their own otherwise.
+_NAMED = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
 
-def begun(process: int) -> str | None:
+def namespace() -> int:
+    """Return what tells the PID namespace of this process from all others on the host; 0 if the kernel doesn't say it."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+def named() -> str:
+    """Return what tells this process from all others of the host, and from those that will have its number: its namespace, number and start."""
+    return f"{namespace()}.{os.getpid()}.{begun('self')}"
+
+
+def has_ended(name: str) -> bool:
+    """Say whether a process has ended that `named` itself so. Nothing is known of one in another namespace."""
+    found = _NAMED.fullmatch(name)
+    if found is None or int(found[1]) != namespace():
+        return False
+    return _is_shown("self") and begun(int(found[2])) != found[3]
+
+
+def begun(process: int | str) -> str | None:
     """Return when a process has begun, in the kernel's words; None if there is none that runs."""
     words = _stat(process)
     # One that has ended counts no more, whenever somebody takes note of that.
@@ -37,12 +64,15 @@ def begun(process: int) -> str | None:
 
 
 def own_mark() -> str:
-    """Return the mark of what this process starts as an agent. Its start is in it: the number alone will be another one's."""
-    return f"{_AGENT}{os.getpid()}-{begun(os.getpid())}"
+    """Return the mark of what this process starts as an agent."""
+    return f"{_AGENT}{named()}"
 
 
 def end_orphans() -> None:
-    """End what agents of this account that have ended have left."""
+    """End what agents of this account that have ended have left in this process's PID namespace."""
+    if not _is_shown("self"):
+        # What the kernel shows here are the processes of another namespace.
+        return
     until = time.monotonic() + _ENDING_SECONDS
     while True:
         count = 0
@@ -76,28 +106,37 @@ def _own_processes() -> Iterator[int]:
 
 
 def _is_orphan(process: int) -> bool:
-    if begun(process) is None or process == os.getpid():
+    if begun(process) is None or process == os.getpid() or not _is_shown(process):
         return False
     agent = _agent_of(process)
     if agent is not None:
-        number, start = agent
-        return begun(number) != start
+        return has_ended(agent)
     return _name(process) == _PROCESS and not any(
         _name(one) == _ZYGOTE for one in _ancestors(process)
     )
 
 
-def _agent_of(process: int) -> tuple[int, str] | None:
-    """Return which agent a process comes from, by its mark: the number, and when that has begun."""
+def _is_shown(process: int | str) -> bool:
+    """Say whether a process is in the PID namespace whose processes the kernel shows here: one of a namespace below has a number in each."""
+    try:
+        text = Path(f"/proc/{process}/status").read_text(errors="replace")
+    except OSError:
+        return False
+    found = re.search(r"^NSpid:(.*)$", text, re.MULTILINE)
+    return found is not None and len(found[1].split()) == 1
+
+
+def _agent_of(process: int) -> str | None:
+    """Return which agent a process comes from, by its mark."""
     try:
         environment = Path(f"/proc/{process}/environ").read_bytes()
     except OSError:
         return None
     for variable in environment.split(b"\0"):
         name, _, value = variable.decode(errors="replace").partition("=")
-        number, _, start = value.removeprefix(_AGENT).partition("-")
-        if name == MARK and value.startswith(_AGENT) and number.isdecimal():
-            return int(number), start
+        agent = value.removeprefix(_AGENT)
+        if name == MARK and value.startswith(_AGENT) and _NAMED.fullmatch(agent):
+            return agent
     return None
 
 
@@ -117,7 +156,7 @@ def _name(process: int) -> str:
         return ""
 
 
-def _stat(process: int) -> list[str] | None:
+def _stat(process: int | str) -> list[str] | None:
     """Return what the kernel says of a process, from its state on."""
     try:
         text = Path(f"/proc/{process}/stat").read_text(errors="replace")

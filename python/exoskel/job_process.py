@@ -27,10 +27,13 @@ from . import _core, confining, job_contents, links
 from .errors import LinkError, ProcessEndedError
 from .joining import join_agent, join_by_invitation
 from .link_arguments import as_startpoint
-from .process_zygote import AGENT, CONTEXT
+from .link_failures import failure_of
+from .process_zygote import AGENT, ANYBODY, CONTEXT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from .task_posts import TaskStreams
 
 __all__ = ["JobNode", "JoinedProcess", "Siblings", "init", "join", "run_function"]
 
@@ -48,6 +51,8 @@ _LENGTH = struct.Struct("!I")
 _ORDERED_CODE = 128 + signal.SIGTERM
 # What is forgotten where several processes would join by one socket.
 _STARTS_RANKS = "what starts ranks by itself, as mpiexec does, needs joined= at Job.start"
+# What siblings are told of an exception.
+_FAILED_LENGTH_MAX = 200
 # A function with what it refers to.
 _TOLD_BYTES_MAX = 1 << 30
 
@@ -60,8 +65,10 @@ class _Context:
         self._sending = threading.Lock()
         self._lock = threading.Lock()
         self._asked: dict[int, Future[str]] = {}
-        # Why somebody waits for a sibling in vain.
+        # Why somebody waits in vain: for a sibling, or for posts of any of them.
         self._vain: dict[int, Future[str]] = {}
+        #: Of a manager's slot: to which stream its task belongs.
+        self.streams: TaskStreams | None = None
         self.is_over = threading.Event()
         # One that ran before has more to do.
         self.ends_with_job = True
@@ -100,8 +107,35 @@ class _Context:
         """Say that a sibling is waited for, and return a future that has why it doesn't come, if it is known that it doesn't."""
         with self._lock:
             vain = self._vain.setdefault(rank, Future())
-        self.send(waits=rank)
+        self.send(waits=rank, stream=self._stream)
         return vain
+
+    def idles(self) -> Future[str]:
+        """Say that the task of this slot waits for a post without end, and return a future that has why none comes, if nobody is left who would post."""
+        with self._lock:
+            vain = self._vain.setdefault(ANYBODY, Future())
+        self.send(idles=True, stream=self._stream)
+        return vain
+
+    def goes_on(self) -> None:
+        """Say that it waits no more."""
+        with self._lock:
+            self._vain.pop(ANYBODY, None)
+        # A job that is over has nobody who waits.
+        with contextlib.suppress(OSError):
+            self.send(idles=False)
+
+    def failed(self, error: BaseException) -> None:
+        """Say that a task of this slot has raised an exception."""
+        _, text = failure_of(error)
+        line = text.strip().partition("\n")[0]
+        failed = f"{type(error).__name__}{': ' if line else ''}{line}"
+        with contextlib.suppress(OSError):
+            self.send(failed=failed[:_FAILED_LENGTH_MAX], stream=self._stream)
+
+    @property
+    def _stream(self) -> int | None:
+        return None if self.streams is None else self.streams.current
 
     def follow(self) -> None:
         """Take what comes, and end this process with its job."""
@@ -113,12 +147,12 @@ class _Context:
                     self._is_ordered = True
                     continue
                 with self._lock:
-                    future = self._asked[rank]
                     if startpoint is False:
                         vain = self._vain.pop(rank, None)
                         if vain is not None:
                             vain.set_result(error)
                         continue
+                    future = self._asked[rank]
                     if future.done():
                         # Another process is in its place.
                         future = self._asked[rank] = Future()
@@ -212,7 +246,7 @@ class Siblings:
             if bound is None or known != startpoint:
                 if bound is not None:
                     bound.close()
-                bound = self._node.bind(as_startpoint(startpoint))
+                bound = self._node._bind_sibling(as_startpoint(startpoint))
                 self._bound[rank] = startpoint, bound
             return bound
 
@@ -257,6 +291,12 @@ class JobNode(links.Node):
         # Each task of a slot has handlers of its own.
         self.process._threads.replaces = joined.is_slot
         self._context = joined.context
+        self._streams = joined.context.streams
+        if self._streams is not None:
+            from .task_posts import TaskInboxes
+
+            inboxes = TaskInboxes(self._streams, self._context, self.rank)
+            self.process._threads.make_inbox = inboxes.make
         self._siblings = Siblings(self, self.size)
         self._is_ready = False
         self._ready_lock = threading.Lock()
@@ -273,6 +313,14 @@ class JobNode(links.Node):
         """The processes that were started together with this one, by ranks."""
         self.ready()
         return self._siblings
+
+    def _bind_sibling(self, startpoint: links.Startpoint) -> links.Binding:
+        if self._streams is None:
+            return self.bind(startpoint)
+        self.process._threads.check_open()
+        from .task_posts import SiblingBinding
+
+        return SiblingBinding(self, startpoint, self._streams)
 
     def _startpoint_of(self, rank: int) -> str:
         if self._network == "none":

@@ -7,18 +7,35 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+from typing import TYPE_CHECKING, Any, overload
 
-from .errors import ProcessEndedError
+from .errors import SANDBOX_MAY_BE_WHY, ProcessEndedError
 from .job_process import VALUE
+from .link_arguments import as_startpoint
 from .peer_text import one_line
 
 if TYPE_CHECKING:
     from . import links
+    from .job import Job
     from .job_state import Agent, Group, JobState
     from .link_streams import Stream
 
 __all__ = ["Process", "Processes", "Record", "ended", "ended_text"]
+
+
+# What a program says that it may not do, or has no memory for.
+_WORDS_OF_LIMITS = (
+    "ermission denied",
+    "peration not permitted",
+    "PermissionError",
+    "MemoryError",
+    "annot allocate memory",
+    "failed to map segment",
+    "File too large",
+    "Resource temporarily unavailable",
+    "annot fork",
+)
+_LAST_LINES = 3
 
 
 class Process:
@@ -101,11 +118,14 @@ class Process:
     def _binding(self) -> links.Binding:
         return self._state.binding(self._record)
 
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be sent to others: it belongs to the program that has made the job."""
-        raise TypeError(
-            f'got {self!r} as what another process is to get, expected plain data: let its function return here.process.startpoint(to="*").text(), and pass that text; the other process calls it by here.bind(text)'
-        )
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Come to other processes of the job as a startpoint: they call it by ``here.bind``."""
+        startpoint = self._record.startpoint
+        if startpoint is None:
+            raise TypeError(
+                f"got {self!r} as what another process is to get, expected one that has joined the job: by exoskel.links.init() in its program"
+            )
+        return as_startpoint, (startpoint,)
 
     def __repr__(self) -> str:
         """Say which it is, and how it stands."""
@@ -121,7 +141,9 @@ class Processes(Sequence["Future[Process]"]):
     is there when it has called `exoskel.links.init` and one of the former, or has ended with 0.
     """
 
-    def __init__(self, state: JobState, records: list[Record]) -> None:
+    def __init__(self, job: Job, state: JobState, records: list[Record]) -> None:
+        # It would end with its last reference, and these with it.
+        self._job = job
         self._state = state
         self._records = records
 
@@ -231,6 +253,8 @@ class Record:
     binding: links.Binding | None = None
     has_ended: bool = False
     code: int | None = None
+    # Whether it was ended as nobody held the job.
+    is_let_go: bool = False
     # How many had ended before it did.
     ended_before: int = 0
     seconds: float = 0.0
@@ -289,7 +313,19 @@ def _code_of(record: Record) -> int:
 
 def ended(record: Record) -> ProcessEndedError:
     """Return the error that says how a process has ended."""
-    return ProcessEndedError(ended_text(record), record.number, record.agent.host, record.exit_code)
+    error = ProcessEndedError(
+        ended_text(record), record.number, record.agent.host, record.exit_code
+    )
+    if record.sandbox and record.has_failed and _is_of_a_limit(record.stderr):
+        error.add_note(f"{SANDBOX_MAY_BE_WHY}{one_line(', '.join(record.sandbox))}")
+    return error
+
+
+def _is_of_a_limit(stderr: str) -> bool:
+    """Say whether what a process has said last is what the limits of a sandbox make programs say."""
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    last = "\n".join(lines[-_LAST_LINES:])
+    return SANDBOX_MAY_BE_WHY in stderr or any(one in last for one in _WORDS_OF_LIMITS)
 
 
 def ended_text(record: Record) -> str:
@@ -297,6 +333,8 @@ def ended_text(record: Record) -> str:
     who = f"process {record.number} (rank {record.rank}, {record.program}) on {record.agent.host}"
     if not record.has_ended:
         return f"{who} has no link to its job yet"
+    if record.is_let_go:
+        return f"{who} was ended with its job, as nothing held that: keep the exoskel.Job in a variable, or write `with exoskel.Job() as job:`"
     starter = record.starter
     if starter is not None and starter.code is not None:
         return f"{who} has ended: {one_line(record.stderr)}; {ended_text(starter)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import socket
 import sys
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from . import _core, confining, inner_threads, job_process, shared_source, slot
 from .hosts import UnixAddress, parse_address_alone
 from .job_placement import host_of
+from .task_posts import TaskStreams
 from .worker_log import WorkerLog
 
 if TYPE_CHECKING:
@@ -29,16 +29,19 @@ class _Loader(slot.Loader):
     def __init__(self, joined: JoinedProcess) -> None:
         super().__init__("worker", WorkerLog())
         self._joined = joined
+        self._streams = joined.context.streams = TaskStreams()
 
     def audit(self, line: str) -> None:
         """Say nothing: who has started this slot is the one whom it serves."""
 
+    def enter(self, stream: int, is_open: list[int]) -> None:
+        """Take in to which `map` the items from now on belong: what others post for another one is not theirs."""
+        self._streams.enter(stream, is_open)
+
     def exception(self, error: BaseException, as_data: bool, about: str) -> bytes | list[Any]:
         """Return what travels of an exception. Whoever waits for this slot's task hears that it has raised one."""
         if job_process.has_node():
-            # A job that is over has nobody who waits.
-            with contextlib.suppress(OSError):
-                self._joined.context.send(failed=type(error).__name__)
+            self._joined.context.failed(error)
         return super().exception(error, as_data, about)
 
 

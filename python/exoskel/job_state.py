@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from . import __version__, _core, job_folders, links
 from .errors import LinkError, ProcessEndedError, StartpointError, VersionError
-from .job_processes import Process, Processes, Record, ended, ended_text
+from .job_processes import Process, Record, ended, ended_text
 from .job_summary import JobSummary, ProcessSummary
-from .joining import invitation, invitation_file, new_word
+from .joining import invitation, invitation_file, new_word, withdraw
 from .launchers import Launcher, own_host
 from .link_arguments import as_startpoint, said_startpoint
 from .peer_text import one_line
+from .process_zygote import ANYBODY
 from .start_request import PROCESSES_MAX
 
 if TYPE_CHECKING:
@@ -111,10 +112,12 @@ class Group:
     roles: tuple[str, ...] = ("peer",)
     #: Called when one has ended, by a thread that must not wait.
     on_end: Callable[[Record], None] = lambda _: None
-    #: Called when a task of one has raised an exception, with the name of its class.
-    on_failed: Callable[[Record, str], None] = lambda *_: None
-    #: Says why a process waits in vain for a sibling that isn't there; nothing as long as that may come.
-    why_absent: Callable[[], str] = lambda: ""
+    #: Called when a task of one has raised an exception, with its class and its text, and the task's stream.
+    on_failed: Callable[[Record, str, int | None], None] = lambda *_: None
+    #: Says why a process waits in vain for a sibling that isn't there; nothing as long as that may come. It gets the stream of who waits.
+    why_absent: Callable[[int | None], str] = lambda _: ""
+    #: Takes in whether the task of one waits for a post, and says why none comes; nothing as long as one may come.
+    why_idle: Callable[[Record, bool, int | None], str] = lambda *_: ""
     #: The process that starts them, if that isn't their agent.
     starter: Record | None = None
     number: int = 0
@@ -151,6 +154,10 @@ class JobState:
         self._ends = 0
         self._folder = job_folders.made()
         self._is_over = False
+        # Files, and what the system said of them.
+        self._invitations: list[tuple[str, os.stat_result]] = []
+        # Whether it is over since nobody has held it.
+        self._is_let_go = False
         self._process = os.getpid()
         self._node: links.Node | None = None
         # Besides the sockets that processes of one host have in a folder.
@@ -191,6 +198,7 @@ class JobState:
             self.returned,
             self.confined,
             self.waits,
+            self.idles,
             self.failed,
             self.ended,
         ):
@@ -300,8 +308,8 @@ class JobState:
             self._changed.notify_all()
         self._end(lambda: self._machine.agent_lost(agent.number))
 
-    def start_joined(self, group: Group, count: int) -> Processes:
-        """Start a program on the first host that starts the processes itself."""
+    def start_joined(self, group: Group, count: int) -> list[Record]:
+        """Start a program on the first host that starts the processes itself, and return these."""
         starting = Group(group.program, group.what, dict(group.told))
         self._fill(starting, 1, first_host=True)
         [group.starter] = starting.records
@@ -310,10 +318,10 @@ class JobState:
         numbers = [group.starter.number]
         with self._not_started([*starting.records, *group.records]):
             self._ask(group.starter.agent, "start", group.number, numbers, [0], what, group.told)
-        return Processes(self, group.records)
+        return group.records
 
-    def invite(self, path: str | os.PathLike[str], told: dict[str, Any]) -> Processes:
-        """Let a process in on this job's first host that says what is in a file."""
+    def invite(self, path: str | os.PathLike[str], told: dict[str, Any]) -> list[Record]:
+        """Let a process in on this job's first host that says what is in a file, and return it."""
         program = "an invited process"
         group = Group(program, {"words": [program]}, {**told, "invited": True})
         with invitation_file(path) as file:
@@ -325,10 +333,11 @@ class JobState:
                     place = self._ask(agent, "invite", group.number, group.number, group.told, word)
                     file.write(invitation(place, word))
                     file.flush()
+                self._invitations.append((os.path.abspath(path), os.fstat(file.fileno())))
             except BaseException:
                 os.unlink(path)
                 raise
-        return Processes(self, group.records)
+        return group.records
 
     def _ask(self, agent: Agent, *what: Any) -> Any:
         assert agent.binding is not None
@@ -366,8 +375,8 @@ class JobState:
             group.records += [self._added(group, *member) for member in members]
         self._allow_descriptors()
 
-    def start(self, group: Group, count: int, ranks: Collection[int] | None = None) -> Processes:
-        """Start processes on all hosts, neighbours on one. With ``ranks``, only those; `replace` starts others in their places."""
+    def start(self, group: Group, count: int, ranks: Collection[int] | None = None) -> list[Record]:
+        """Start processes on all hosts, neighbours on one, and return them. With ``ranks``, only those; `replace` starts others in their places."""
         self._fill(group, count)
         records = list(group.records)
         if ranks is not None:
@@ -384,7 +393,7 @@ class JobState:
                 # Nobody is asked to start the others.
                 self._end_unstarted([one for one in records if one.agent in waiting], str(error))
                 raise
-        return Processes(self, records)
+        return records
 
     def replace(self, record: Record) -> bool:
         """Start another process in the place of one that has ended. Return whether there is a host for it."""
@@ -489,19 +498,27 @@ class JobState:
         record = self._records[number]
         record.sandbox, record.places = tuple(map(str, held)), tuple(map(str, places))
 
-    def waits(self, call: links.Call, number: int, rank: int) -> None:
+    def waits(self, call: links.Call, number: int, rank: int, stream: int | None) -> None:
         """Take in that a process waits for a sibling, and tell it if that is in vain."""
         self._machine.check_own(_number_of(call), [number])
         record = self._records[number]
-        why = record.group.why_absent()
-        if why and not record.has_ended and record.agent.binding is not None:
-            record.agent.binding.post("absent", number, rank, why)
+        self._tell_absence(record, rank, record.group.why_absent(stream))
 
-    def failed(self, call: links.Call, number: int, kind: str) -> None:
-        """Take in that a task of a slot has raised an exception of this class."""
+    def idles(self, call: links.Call, number: int, is_idle: bool, stream: int | None) -> None:
+        """Take in whether the task of a slot waits for a post, and tell it if that is in vain."""
         self._machine.check_own(_number_of(call), [number])
         record = self._records[number]
-        record.group.on_failed(record, one_line(kind))
+        self._tell_absence(record, ANYBODY, record.group.why_idle(record, is_idle, stream))
+
+    def _tell_absence(self, record: Record, rank: int, why: str) -> None:
+        if why and not record.has_ended and record.agent.binding is not None:
+            record.agent.binding.post("absent", record.number, rank, why)
+
+    def failed(self, call: links.Call, number: int, what: str, stream: int | None) -> None:
+        """Take in that a task of a slot has raised an exception."""
+        self._machine.check_own(_number_of(call), [number])
+        record = self._records[number]
+        record.group.on_failed(record, one_line(what), stream)
 
     def returned(self, call: links.Call, numbers: list[int]) -> None:
         """Take in that the functions of processes have returned."""
@@ -550,6 +567,7 @@ class JobState:
                 unsaid = (_LEFT if reason == "left" else _LOST), 0.0, 0
                 text, record.seconds, record.memory_bytes = said.get(number, unsaid)
                 record.stderr, record.code, record.has_ended = text, code, True
+                record.is_let_go = self._is_let_go
                 record.ended_before = self._ends
                 self._ends += 1
                 if record.binding is not None:
@@ -691,6 +709,11 @@ class JobState:
         state = "over" if self._is_over else f"{running} processes run"
         return f"{state}, {hosts} host{'' if hosts == 1 else 's'}"
 
+    def let_go(self) -> None:
+        """End all processes, as nobody holds their `Job` any more."""
+        self._is_let_go = True
+        self.close()
+
     def close(self) -> None:
         """End all processes, and wait until they have ended."""
         if os.getpid() != self._process:
@@ -735,6 +758,8 @@ class JobState:
 
     def _forget(self) -> None:
         self._end(self._machine.forget)
+        for path, written in self._invitations:
+            withdraw(path, written)
         if self._node is not None:
             _close_untold(self._node)
         shutil.rmtree(self._folder, ignore_errors=True)

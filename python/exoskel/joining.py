@@ -7,6 +7,7 @@ kernel says who connects. Who is let in has a socket to the agent as if it had i
 from __future__ import annotations
 
 import contextlib
+import errno
 import hmac
 import json
 import os
@@ -34,6 +35,7 @@ __all__ = [
     "join_agent",
     "join_by_invitation",
     "new_word",
+    "withdraw",
 ]
 
 # Which rank a process is: what mpiexec of MPICH, of Open MPI, others with PMIx, and srun say.
@@ -287,9 +289,47 @@ def join_agent(place: str) -> socket.socket:
 
 
 def invitation_file(path: str | os.PathLike[str]) -> TextIO:
-    """Make a file that this account alone can read. It must not be there yet."""
+    """Make a file that this account alone can read. In its place there may be an invitation of this account that nobody answers any more.
+
+    Raises
+    ------
+    FileExistsError
+        If there is another file.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    return open(os.open(path, flags, 0o600), "w")
+    if _is_over(path):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+    try:
+        return open(os.open(path, flags, 0o600), "w")
+    except FileExistsError:
+        reason = "there is a file that is not an old invitation: remove it, or name another one"
+        raise FileExistsError(errno.EEXIST, reason, os.fspath(path)) from None
+
+
+def _is_over(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is an invitation of this account whose job listens no more."""
+    try:
+        place, _ = _said_by(os.fspath(path))
+    except LinkError:
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        try:
+            connection.connect(place)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return True
+        except OSError:
+            return False
+    return False
+
+
+def withdraw(path: str, written: os.stat_result) -> None:
+    """Remove an invitation, unless another file has its name by now."""
+    with contextlib.suppress(OSError):
+        found = os.lstat(path)
+        # The number of a file that was removed may be the next one's.
+        if os.path.samestat(found, written) and found.st_mtime_ns == written.st_mtime_ns:
+            os.unlink(path)
 
 
 def invitation(place: str, word: str) -> str:
@@ -303,7 +343,7 @@ def new_word() -> str:
 
 
 def join_by_invitation(path: str | os.PathLike[str]) -> socket.socket:
-    """Join by a file that `Job.invite` has written.
+    """Join by a file that `Job.invite` has written, and remove it.
 
     Raises
     ------
@@ -311,10 +351,23 @@ def join_by_invitation(path: str | os.PathLike[str]) -> socket.socket:
         If the file is somebody else's, or others can read it; if the job doesn't let this process in.
     """
     name = os.fspath(path)
+    place, word = _said_by(name)
+    connection = _joined(place, {"word": word})
+    # It lets one process in. Who has written it may have removed it.
+    with contextlib.suppress(OSError):
+        os.unlink(name)
+    return connection
+
+
+def _said_by(name: str) -> tuple[str, str]:
+    """Return the place of the agent and the word that an invitation has."""
     try:
         number = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise LinkError(f"can't read the invitation {name}: {error.strerror}") from None
+        why = error.strerror
+        if isinstance(error, FileNotFoundError):
+            why = "it isn't there; it is removed when it has been used, and when its job is over"
+        raise LinkError(f"can't read the invitation {name}: {why}") from None
     with open(number, "rb") as file:
         found = os.fstat(file.fileno())
         mode = stat.S_IMODE(found.st_mode)
@@ -327,7 +380,7 @@ def join_by_invitation(path: str | os.PathLike[str]) -> socket.socket:
             place, word = str(said["agent"]), str(said["word"])
         except (ValueError, TypeError, KeyError):
             raise LinkError(f"{name} is no invitation that a job has written") from None
-    return _joined(place, {"word": word})
+    return place, word
 
 
 def _joined(place: str, word: dict[str, Any]) -> socket.socket:

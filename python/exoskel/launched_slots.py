@@ -34,6 +34,7 @@ _FAILURES_MAX = 20
 _LOOK_SECONDS = 0.1
 # How many slots have tasks that use their siblings.
 _NEEDS = "tasks that wait for each other need as many items as slots"
+_ALL_WAIT = "the tasks of all slots wait for posts"
 # The exit code of a slot that has written down why it ends.
 _SAYS_WHY_CODE = 1
 
@@ -81,6 +82,8 @@ class LaunchedSlots:
         How many at most.
     timeout : float
         How many seconds the hosts' agents may take to be there.
+    hosts_min : int
+        With how many hosts they begin, if others can't be reached.
 
     Raises
     ------
@@ -88,21 +91,25 @@ class LaunchedSlots:
         If there can't be any.
     """
 
-    def __init__(self, launcher: Launcher, slots: int, slots_max: int, timeout: float) -> None:
+    def __init__(
+        self, launcher: Launcher, slots: int, slots_max: int, timeout: float, hosts_min: int
+    ) -> None:
         self._slots = slots
         self._slots_max = slots_max
         # The last processes of vacant places, by ranks.
         self._vacant: dict[int, Record | None] = {}
         self._launcher = launcher
         try:
-            self._state = JobState(launcher, None, timeout)
+            self._state = JobState(launcher, hosts_min, timeout)
         except (ExoskelError, TimeoutError) as error:
             attempts = [error] if isinstance(error, ExoskelError) else []
             raise NoWorkerError(f"no worker can be had: {error}", attempts=attempts) from error
         self._changed = threading.Condition()
         self._ended: deque[Record] = deque()
-        # Which exceptions tasks have raised that use links, the last ones, by ranks.
-        self._failed: dict[int, str] = {}
+        # Which exceptions tasks have raised that use links, the last ones, and in which stream, by ranks.
+        self._failed: dict[int, tuple[str, int | None]] = {}
+        # Which processes have tasks that wait for posts.
+        self._idle: set[int] = set()
         self._is_over = False
         # When others take the places of slots that have ended.
         self._replacements = _core.Replacements(slots_max)
@@ -166,6 +173,7 @@ class LaunchedSlots:
             self._on_end,
             on_failed=self._on_failed,
             why_absent=self._why_absent,
+            why_idle=self._why_idle,
         )
         self._replacements = _core.Replacements(self._slots_max)
         # Neighbours are on one host: at equal distances, they are on as many hosts as there are.
@@ -181,22 +189,48 @@ class LaunchedSlots:
         """Whether slots end again and again as soon as they are started, or have no host any more."""
         return self._replacements.is_hopeless
 
-    def _why_absent(self) -> str:
+    def _why_absent(self, stream: int | None) -> str:
         """Say why a task waits in vain for a sibling that is not there; nothing if the sibling may still come."""
-        row = None if self._core is None else self._core.status()
-        if row is None:
+        row = self._row_without_items()
+        if row is None or row["slots_busy"] >= row["slots_ready"]:
             return ""
-        ready, busy = row["slots_ready"], row["slots_busy"]
-        is_waiting = any(waiting for waiting, *_ in row["streams"])
-        if is_waiting or busy >= ready or ready < row["slots_wanted"]:
-            return ""
-        idle = f"{ready - busy} of {ready} slots have no task, and no item waits for one: "
-        failed = sorted(self._failed.copy().items())
-        told = [f"a task of rank {rank} has ended with {kind}" for rank, kind in failed]
-        return f"{idle}{'; '.join([*told, _NEEDS])}"
+        return self._why(row, stream)
 
-    def _on_failed(self, record: Record, kind: str) -> None:
-        self._failed[record.rank] = kind
+    def _why_idle(self, record: Record, is_idle: bool, stream: int | None) -> str:
+        """Take in whether a task waits for a post. Say why none comes; nothing if there is still who may post."""
+        with self._changed:
+            (self._idle.add if is_idle else self._idle.discard)(record.number)
+            idle = len(self._idle)
+        row = self._row_without_items() if is_idle else None
+        if row is None or row["slots_busy"] > idle:
+            return ""
+        return self._why(row, stream)
+
+    def _row_without_items(self) -> dict[str, Any] | None:
+        """Return the manager's state, if no other tasks begin than those that run."""
+        row = None if self._core is None else self._core.status()
+        if row is None or row["slots_ready"] < row["slots_wanted"]:
+            return None
+        is_waiting = any(waiting for waiting, *_ in row["streams"])
+        has_room = row["slots_busy"] < row["slots_ready"]
+        return None if is_waiting and has_room else row
+
+    def _why(self, row: dict[str, Any], stream: int | None) -> str:
+        ready, busy = row["slots_ready"], row["slots_busy"]
+        idle = f"{ready - busy} of {ready} slots have no task, and no item waits for one"
+        failed = sorted(self._failed.copy().items())
+        told = [
+            f"the task of rank {rank} has ended with {what}"
+            for rank, (what, its) in failed
+            if its == stream
+        ]
+        if told:
+            # Who has raised an exception is why, and not how many items there are.
+            return f"{' and '.join(told)}; {idle}"
+        return f"{idle}: {_NEEDS}" if busy < ready else _ALL_WAIT
+
+    def _on_failed(self, record: Record, what: str, stream: int | None) -> None:
+        self._failed[record.rank] = what, stream
 
     def close(self) -> None:
         """End the job."""
@@ -210,6 +244,7 @@ class LaunchedSlots:
     def _on_end(self, record: Record) -> None:
         with self._changed:
             self._ended.append(record)
+            self._idle.discard(record.number)
             self._changed.notify_all()
 
     def _watch(self) -> None:

@@ -70,7 +70,7 @@ class Local:
 
     def launch(self) -> Sequence[AgentChannel]:
         """Start the agent."""
-        words = [sys.executable, "-m", "exoskel.agent", *self._more]
+        words = [sys.executable, "-m", "exoskel.agent_program", *self._more]
         return [_StartedAgent(own_host(), words, is_here=True)]
 
     def detached(self) -> Launcher:
@@ -124,7 +124,7 @@ class Ssh:
 
     def launch(self) -> Sequence[AgentChannel]:
         """Start the agents, all at once."""
-        options = ["-m", "exoskel.agent", *self._more, "--stdio"]
+        options = ["-m", "exoskel.agent_program", *self._more, "--stdio"]
         words = python_words(self._python, options)
         started: list[_StartedAgent] = []
         try:

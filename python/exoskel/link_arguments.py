@@ -63,6 +63,14 @@ def bytes_of(name: str, given: Any, expected: str) -> memoryview:
         raise not_expected(name, given, expected) from None
 
 
+def contents_of(
+    arguments: tuple[Any, ...], keywords: dict[str, Any], mark: int | None
+) -> list[Any]:
+    """Return what a call has in it: its arguments, and the stream of the task that makes it, if a manager's task does."""
+    contents = [list(arguments), keywords]
+    return contents if mark is None else [*contents, mark]
+
+
 def not_expected(name: str, given: object, expected: str) -> TypeError:
     """Return the error for an argument whose contents are nobody else's business."""
     return TypeError(f"got an instance of {type(given).__name__} for `{name}`, expected {expected}")

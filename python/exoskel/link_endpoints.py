@@ -80,6 +80,8 @@ class HandlerThreads:
         self._ending = threading.Event()
         #: Whether a handler may be given again, and takes the place of the one before.
         self.replaces = False
+        #: What is made of an inbox.
+        self.make_inbox: Callable[..., Inbox] = Inbox
         self._waits = OwnWaits(name, threads)
         self._threads = [
             threading.Thread(target=self._serve, name=f"exoskel-{name}-{number}")
@@ -119,7 +121,7 @@ class HandlerThreads:
             if inbox is None:
                 inbox = self._inboxes[name] = _core.LinkInbox.offer(self._node, self.name, name)
         drive = None if owner._driver is None else owner._driver.progress
-        return Inbox(inbox, name, drive, owner)
+        return self.make_inbox(inbox, name, drive, owner)
 
     def start(self) -> None:
         """Start to handle calls."""
@@ -192,9 +194,8 @@ class HandlerThreads:
 
     def _handle(self, waiting: _core.Call) -> BaseException | None:
         try:
-            arguments, keywords = self._node.value_of(waiting)
+            arguments, keywords = _called_with(self._node.value_of(waiting))
             function, wants_call = self._handlers[waiting.handler]
-            _check_keywords(keywords)
             call = Call(waiting.peer_name, waiting.handler, tuple(arguments), keywords)
             value = (
                 function(call, *arguments, **keywords)
@@ -404,12 +405,22 @@ def _name_of(function: object, decorator: str) -> str:
     return name
 
 
-def _check_keywords(keywords: dict[str, Any]) -> None:
-    """Refuse what is no name of a parameter: Python would put it into its own messages as it is."""
+def _called_with(contents: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments and keywords of a call. A peer may send anything: what stands for many things in few bytes isn't to be unfolded here."""
+    # Of a manager's task, its stream comes behind.
+    is_call = type(contents) is list and 2 <= len(contents) <= 3
+    got = [type(one).__name__ for one in contents] if is_call else type(contents).__name__
+    if got not in (["list", "dict"], ["list", "dict", "int"]):
+        raise TypeError(
+            f"got a call with {got}, expected a list of arguments and a dict of keywords"
+        )
+    arguments, keywords = contents[:2]
     for name in keywords:
+        # Python would put what is no name of a parameter into its own messages as it is.
         if not isinstance(name, str) or not name.isidentifier():
             shown = name[:_NAME_SHOWN_MAX] if isinstance(name, str) else type(name).__name__
             raise TypeError(f"got {shown!r} as the name of a keyword, expected an identifier")
+    return arguments, keywords
 
 
 def _wants_call(function: Callable[..., Any]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 import traceback
 from typing import TYPE_CHECKING
@@ -59,7 +60,11 @@ class WarningLog:
 def failure_of(error: BaseException) -> tuple[str, str]:
     """Return the class and the text of an exception, as they travel. Whatever the exception does, this raises nothing."""
     try:
-        text = str(error)
+        text = str(error)[:_TEXT_MAX]
+        # Loaded by who is confined.
+        confining = sys.modules.get(f"{__package__}.confining")
+        if confining is not None and (why := confining.reason_of(error)):
+            text = f"{text[: max(0, _TEXT_MAX - len(why) - 3)]} ({why})"
     except BaseException as fault:
         text = f"its text can't be made: {type(fault).__name__}"
     return _sendable(_kind_of(type(error))), _sendable(text[:_TEXT_MAX])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _core
 from .errors import ExoskelError
-from .link_arguments import checked_text
+from .link_arguments import checked_text, contents_of
 from .link_failures import with_reason
 from .link_waiting import checked_seconds
 
@@ -133,7 +133,7 @@ class Group:
             One answer for each binding, in order. What can't be sent to one is that one's outcome.
         """
         checked_text("handler", handler)
-        contents = _core.LinkContents([list(arguments), keywords])
+        contents = self._contents(arguments, keywords)
         replies = []
         for binding in self.bindings:
             try:
@@ -154,7 +154,7 @@ class Group:
             If it could not be sent to some: ``failed`` has their indexes. It was sent to the others.
         """
         checked_text("handler", handler)
-        contents = _core.LinkContents([list(arguments), keywords])
+        contents = self._contents(arguments, keywords)
         outcomes: list[Any] = []
         for binding in self.bindings:
             try:
@@ -165,6 +165,11 @@ class Group:
             else:
                 outcomes.append(None)
         _check(outcomes, self._places())
+
+    def _contents(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> _core.LinkContents:
+        marks = {getattr(binding, "mark", None) for binding in self.bindings}
+        mark = marks.pop() if len(marks) == 1 else None
+        return _core.LinkContents(contents_of(arguments, keywords, mark))
 
     def _places(self) -> list[str]:
         points = (binding.startpoint for binding in self.bindings)

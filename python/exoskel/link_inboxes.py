@@ -77,14 +77,20 @@ class Inbox:
             else:
                 taken = driven(self._drive, limit, lambda: self._take(0.0))
             if taken is None:
-                if self._inbox.is_over():
-                    raise LinkError(NODE_IS_CLOSED)
-                raise TimeoutError(f"nothing was posted to {self.name} within {timeout:g} seconds")
-            value, refused = taken
+                raise self._nothing(timeout)
+            value, refused, _ = taken
             if refused is None:
                 return value
-            peer, why = refused
-            _log.warning("%s posted what is no value: %s", one_line(peer), one_line(why))
+            self._log_refused(*refused)
+
+    def _nothing(self, timeout: float | None) -> Exception:
+        """Return what is raised where nothing comes."""
+        if self._inbox.is_over() or timeout is None:
+            return LinkError(NODE_IS_CLOSED)
+        return TimeoutError(f"nothing was posted to {self.name} within {timeout:g} seconds")
+
+    def _log_refused(self, peer: str, why: str) -> None:
+        _log.warning("%s posted what is no value: %s", one_line(peer), one_line(why))
 
     def __len__(self) -> int:
         """Return how many values wait here that have been read from the network."""

@@ -497,6 +497,10 @@ def start(
             raise TypeError(
                 "got sandbox= without launch=, expected both, as in launch=exoskel.Local(): the manager's own children have none"
             )
+        if options["min"] is not None:
+            raise TypeError(
+                'got min= without launch=, expected both, as in launch=exoskel.Ssh(["lab1", "lab2"]): it is a number of hosts'
+            )
         is_remote = options["workers"] is not None or options["listen"] is not None
         # Workers have as many slots as they have; children of this process compete for its cores.
         asked = terms(contract, SLOTS_MAX if is_remote else usable_cores())
@@ -505,7 +509,8 @@ def start(
     from .launched_slots import LaunchedSlots, launcher_of
 
     numbers = (asked["slots_min"], asked["slots_max"])
-    launched = LaunchedSlots(launcher_of(options), *numbers, max(options["wait"], 1.0))
+    timeout = max(options["wait"], 1.0)
+    launched = LaunchedSlots(launcher_of(options), *numbers, timeout, options["min"] or 1)
     try:
         # The manager's sessions with its slots are the job's, whatever it has proven itself by.
         own = {**options, **dict.fromkeys(PROOFS)}
@@ -550,6 +555,7 @@ def _started(
     own = (
         "workers",
         "launch",
+        "min",
         "sandbox",
         "handler_threads",
         "wait",

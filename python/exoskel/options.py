@@ -424,6 +424,15 @@ class ManagerOptions(NodeOptions, total=False):
             "the manager's own (`Job`), so they need no credential, and their tasks can talk to each other (`exoskel.links.here`).",
         ),
     ]
+    min: Annotated[
+        int | None,
+        Option(
+            None,
+            _whole(1),
+            "int, optional",
+            "With how many hosts launched slots begin, if others can't be reached; one, if not given. The log names hosts that can't be reached.",
+        ),
+    ]
     sandbox: Annotated[
         "Sandbox | None",
         Option(

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import errors
-from .errors import TaskError, WorkerLostError, with_remote_traceback
+from .errors import SANDBOX_MAY_BE_WHY, TaskError, WorkerLostError, with_remote_traceback
 from .peer_text import one_line
 
 __all__ = [
@@ -415,6 +415,8 @@ def exception_from_data(
     error = make_exception(kind, text, data)
     # Each line is marked, so that none can look like what stands around it.
     shown = "\n".join(f"  | {one_line(line)}" for line in lines)
+    if told := [one_line(line) for line in lines if line.startswith(SANDBOX_MAY_BE_WHY)][-1:]:
+        _set_notes(error, [*_notes_of(error), *told])
     add_item_note(error, item)
     return with_remote_traceback(error, shown, worker)
 

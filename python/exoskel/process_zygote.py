@@ -52,6 +52,8 @@ CONTEXT = "EXOSKEL_PROCESS_FD"
 AGENT = "EXOSKEL_AGENT"
 # Which of those that were started together it is, and how many these are, for programs that don't join.
 RANK, SIZE = "EXOSKEL_RANK", "EXOSKEL_SIZE"
+# In the place of a rank: any sibling.
+ANYBODY = -1
 # Where a process has that socket; 0, 1 and 2 are what programs expect there.
 CONTEXT_FD = 3
 # Where one that may not connect itself has the socket over which its agent does.

@@ -336,7 +336,14 @@ def run_reduction_with_journal(
     RunSummary
         What the run came to.
     """
-    from .folded_runs import FoldedSink, as_they_are, fold_items, fold_slices, position_of_fold
+    from .folded_runs import (
+        FoldedSink,
+        as_they_are,
+        fold_items,
+        fold_slices,
+        position_of_fold,
+        position_of_sink,
+    )
 
     _check_reduced(errors)
     _check_sink(sink)
@@ -355,6 +362,7 @@ def run_reduction_with_journal(
         )
         with contextlib.closing(opening) as run:
             if run.is_finished:
+                _check_finished(sink, position_of_sink(run.position))
                 return RunSummary(1, 0, 1)
             folding = FoldedSink(sink, reduction, run.position)
             run.start(folding.write, folding.commit)
@@ -464,7 +472,15 @@ def _run_of(
             f"the journal {path} is where results go, which could replace it; give the journal a file of its own, elsewhere"
         )
 
+    was_there = os.path.exists(path)
+
     def position() -> bytes:
+        # Only a journal that is begun asks for it.
+        if was_there and os.path.getsize(path) == 0 and not _is_empty(sink):
+            raise JournalError(
+                f"the journal {path} is empty, but its sink isn't ({sink_text(sink)}), so the results there may be of this run; restore the journal, "
+                "or remove it, and what the run has written, to begin anew"
+            )
         found = sink.rewind(None)
         # A sink that can't be cut back says so now.
         sink.rewind(found)
@@ -472,6 +488,19 @@ def _run_of(
 
     # A run that has the journal at this moment has the sink, too: nothing is done to that before.
     return _core.Run(path, texts, position, errors == "skip", is_ordered)
+
+
+def _is_empty(sink: Sink) -> bool:
+    """Say whether a sink certainly holds nothing; one that doesn't say so may hold something."""
+    say = getattr(sink, "is_empty", None)
+    return say is not None and bool(say())
+
+
+def _check_finished(sink: Sink, position: bytes) -> None:
+    """Check that a sink still holds what a finished run has put there, if it can say so. Nothing is changed."""
+    check = getattr(sink, "check", None)
+    if check is not None:
+        check(position)
 
 
 def _run_with_journal(
@@ -484,7 +513,9 @@ def _run_with_journal(
     gives_many: bool,
 ) -> RunSummary:
     earlier = run.results if gives_many else run.next + len(run.early)
-    if not run.is_finished:
+    if run.is_finished:
+        _check_finished(sink, run.position)
+    else:
         sink.rewind(run.position)
         run.start(sink.write, sink.commit)
         form = {

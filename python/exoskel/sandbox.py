@@ -82,6 +82,7 @@ class Sandbox:
                 raise ValueError(f"got the path {path!r}, expected one that begins with /")
         if os.path.realpath("/") in map(os.path.realpath, told["write"]):
             raise ValueError("got write=['/'], expected folders: to write everywhere is no sandbox")
+        _check_apart(told)
         for name, given in (("memory", self.memory), ("total_memory", self.total_memory)):
             if told[name] is not None and told[name] < _MEMORY_BYTES_MIN:
                 raise ValueError(
@@ -101,6 +102,24 @@ class Sandbox:
             "total_memory": _bytes("total_memory", self.total_memory),
             "total_processes": self.total_processes,
         }
+
+
+def _check_apart(told: dict[str, Any]) -> None:
+    """See that no path lies below one that code may change, as it is written. Where links lead is for the hosts to see (`path_places`)."""
+    folders = {folder: _parts(folder) for folder in told["write"]}
+    for kind in ("read", "write"):
+        for path in told[kind]:
+            parts = _parts(path)
+            for folder, above in folders.items():
+                is_sure = ".." not in (*parts, *above)
+                if is_sure and len(parts) > len(above) and parts[: len(above)] == above:
+                    raise ValueError(
+                        f"got {path!r} in `{kind}`, which lies below {folder!r} in `write`: code could put a link to anything there; name {folder!r} alone, or put {path!r} elsewhere"
+                    )
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".")]
 
 
 def _check_count(name: str, count: Any) -> None:

@@ -19,7 +19,12 @@ BUFFER_BYTES = 1 << 20
 
 @runtime_checkable
 class Sink(Protocol):
-    """Where the results of a run go. A ``close()`` is called at the end, if there is one."""
+    """Where the results of a run go.
+
+    Three more methods are called if there are any. ``close()`` at the end. ``check(position)`` for a run that is finished: it raises if
+    the results before the position aren't there, and changes nothing. ``is_empty()`` for a journal of 0 bytes, which is refused unless
+    the sink says that it holds nothing.
+    """
 
     def rewind(self, position: bytes | None) -> bytes:
         """Get ready to write: cut everything off behind a position.
@@ -152,6 +157,35 @@ class AppendedFile:
         except OSError:
             return os.path.realpath(self._path) == os.path.realpath(path)
 
+    def is_empty(self) -> bool:
+        """Say whether nothing is in the file, or no file is there."""
+        try:
+            facts = os.fstat(1) if self._path == "-" else os.stat(self._path)
+        except FileNotFoundError:
+            return True
+        return facts.st_size == 0
+
+    def check(self, position: bytes) -> None:
+        """Check that the file is there, and at least as long as a position says.
+
+        Parameters
+        ----------
+        position : bytes
+            What `commit` returned.
+
+        Raises
+        ------
+        JournalError
+            If it isn't.
+        """
+        try:
+            facts = os.fstat(1) if self._path == "-" else os.stat(self._path)
+        except FileNotFoundError:
+            raise JournalError(
+                f"{self.text} is not there, but its journal says that the run is finished; restore it, or remove the journal to begin anew"
+            ) from None
+        self._check_length(facts.st_size, _length_of(position))
+
     def rewind(self, position: bytes | None) -> bytes:
         """Open the file, and cut it back to a position; see `Sink.rewind`."""
         descriptor = self._open()
@@ -165,10 +199,7 @@ class AppendedFile:
             return b"0"
         length = os.fstat(descriptor).st_size
         self._end = length if position is None else _length_of(position)
-        if self._end > length:
-            raise JournalError(
-                f"got {length} bytes in {self.text}, expected at least the {self._end} that its journal knows of; restore it, or begin anew with a new journal"
-            )
+        self._check_length(length, self._end)
         if self._end < length:
             os.ftruncate(descriptor, self._end)
         # Who has the same standard output goes on behind us.
@@ -231,6 +262,12 @@ class AppendedFile:
         if self._descriptor is not None and self._path != "-":
             os.close(self._descriptor)
         self._descriptor = None
+
+    def _check_length(self, got: int, expected: int) -> None:
+        if got < expected:
+            raise JournalError(
+                f"got {got} bytes in {self.text}, expected at least the {expected} that its journal knows of; restore it, or begin anew with a new journal"
+            )
 
     def _open(self) -> int:
         if self._descriptor is None:

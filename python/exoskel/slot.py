@@ -129,6 +129,9 @@ class Loader:
         output.forward_logging()
         return loaded
 
+    def enter(self, stream: int, is_open: list[int]) -> None:
+        """Take in that items of another stream begin, and which streams are not over. Only siblings of a job use that."""
+
     def end(self, functions: list[Any]) -> None:
         """Have functions end what they have opened: their stream has ended, and no other one needs them."""
         instances = sys.modules.get(f"{__package__}.instances")
@@ -148,6 +151,7 @@ class Loader:
         except BaseException as error:
             from . import outcome
 
+            _add_reason(error)
             return outcome.traceback_text(error)
         finally:
             output.finish_task()
@@ -158,11 +162,7 @@ class Loader:
         """Return what travels of an exception: its pickle, or plain data; and what it is about."""
         from . import outcome
 
-        # Loaded by who is confined.
-        confining = sys.modules.get(f"{__package__}.confining")
-        if confining is not None and (why := confining.reason_of(error)):
-            with contextlib.suppress(Exception):
-                error.add_note(why)
+        _add_reason(error)
         return outcome.encode_exception(error, as_data, about)
 
     def allow_interrupts(self, overdue: _core.OverdueItem) -> None:
@@ -195,6 +195,15 @@ class Loader:
     def finish_task(self) -> None:
         """Send what tasks left without an end of line."""
         output.finish_task()
+
+
+def _add_reason(error: BaseException) -> None:
+    """Add a note to an exception that this slot's sandbox may be why of."""
+    # Loaded by who is confined.
+    confining = sys.modules.get(f"{__package__}.confining")
+    if confining is not None and (why := confining.reason_of(error)):
+        with contextlib.suppress(Exception):
+            error.add_note(why)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -15,6 +15,7 @@ from .outcome import add_item_note
 from .sequential import gives_many, results_of, single, split_reduction
 from .short_text import describe_subject, name_of
 from .skeletons import Skeleton, flatten
+from .worker_lists import checked_list
 
 __all__ = ["JoinedLists", "SliceFold", "SlotStages"]
 
@@ -66,7 +67,7 @@ class JoinedLists:
 
     def __call__(self, lists: list[list[Any]]) -> Any:
         """Join all results of all parts."""
-        results = [result for results in lists for result in results]
+        results = list(chain.from_iterable(map(checked_list, lists)))
         return results if self._join is None else self._join(results)
 
     def __reduce__(self) -> tuple[Any, ...]:

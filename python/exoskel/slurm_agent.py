@@ -8,7 +8,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from . import agent, munge
+from . import agent_program, munge
 from .errors import ProcessEndedError
 
 if TYPE_CHECKING:
@@ -80,9 +80,9 @@ def main(socket: str | None) -> int:
     number, name = os.environ[_NUMBER_VARIABLE], os.environ[NAME_VARIABLE]
     for variable in _OF_THE_TASK:
         os.environ.pop(variable, None)
-    with agent.standard_channel() as (incoming, outgoing):
+    with agent_program.standard_channel() as (incoming, outgoing):
         try:
-            return agent.main(
+            return agent_program.main(
                 _Incoming(incoming, number, socket), _Outgoing(outgoing, name, socket)
             )
         except ProcessEndedError as error:

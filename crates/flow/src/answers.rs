@@ -464,6 +464,7 @@ impl Scheduler {
         }
         at.speaks(now);
         at.held_back = false;
+        at.does_something();
         let lease_end = at.settle(position, 1, token_bytes, u32::from(closed));
         if !others.is_empty() {
             self.copies_decided(frame, others);

@@ -55,6 +55,9 @@ pub struct SchedulerConfig {
     pub tickets_max: u32,
     /// Items of an unbounded stream between admission and taking.
     pub submitted_max: u32,
+    /// Bytes that may be kept of one stream when another item of it is made into parts: tokens, outcomes and states, and what is known of each item.
+    /// Two messages more are allowed, see [`Self::kept_bytes_most`].
+    pub kept_bytes_max: u64,
     /// Work that is taken back from a busy slot for an idle one must be worth this much by estimate, or its slot
     /// must have been silent for so long.
     pub recall_time: Duration,
@@ -89,6 +92,13 @@ impl SchedulerConfig {
             .saturating_add(self.input_budget_bytes.max(items))
     }
 
+    /// The most bytes that are kept of a stream when items of it are made into others, if messages have at most so many: [`Self::kept_bytes_max`], and the
+    /// token and the result of the oldest item, which may always move.
+    pub fn kept_bytes_most(&self, message_bytes_max: u64) -> u64 {
+        self.kept_bytes_max
+            .saturating_add(message_bytes_max.saturating_mul(2))
+    }
+
     /// How many lost workers an item is charged with at most: [`Self::retries`], within what an item counts.
     pub(crate) fn charges_max(&self) -> u8 {
         u8::try_from(self.retries.max(1)).unwrap_or(u8::MAX)
@@ -118,6 +128,7 @@ impl Default for SchedulerConfig {
             grant_bytes_min: 4 * KIB,
             tickets_max: 32_768,
             submitted_max: 1 << 24,
+            kept_bytes_max: 2 << 30,
             recall_time: Duration::from_millis(1),
             stragglers: 0,
             straggler_time: Duration::from_millis(100),

@@ -28,6 +28,12 @@ const RESERVE: f64 = 0.05;
 /// A deadline is aimed at with this share of the time that is left.
 const AIM: f64 = 0.95;
 
+/// What is to be done by a deadline is estimated with this share of the doubt: what is late can't be made up for, a surplus can.
+const HASTE: f64 = 0.25;
+
+/// As long as each slot does fewer items than this until a deadline, it counts that it does only whole ones.
+const WHOLE_MAX: f64 = 8.0;
+
 /// What a contract lacks is told when it has lacked it for so long.
 const PERSISTENCE: Duration = Duration::from_secs(3);
 
@@ -261,7 +267,7 @@ impl Planner {
         let wanted = self.wanted_rate(work.finished, now);
         let judged = self.estimates.judged()?;
         let limit = limit_of(&judged, work, self.estimates.at_work());
-        let is_short = judged.rate < wanted.rate * MET;
+        let is_short = judged.rate < wanted.rate * MET || self.is_short_of_time(work, wanted);
         let may_help = limit == Limit::Slots || !self.settings.looks_for_limit;
         let decision = match (is_short, may_help) {
             (true, true) => self.go_up(seen, &judged, wanted, now),
@@ -275,27 +281,36 @@ impl Planner {
         decision.or_else(|| self.go_down(surplus, &judged, wanted, now))
     }
 
+    /// Whether more slots are needed for a deadline, however fast the last items were.
+    fn is_short_of_time(&self, work: &Workload, wanted: Wanted) -> bool {
+        wanted.left.is_some() && self.needed(work.slots, wanted.rate, wanted) > work.slots
+    }
+
     /// Items a second that the contract asks for now: as many as can be if it doesn't say.
     fn wanted_rate(&self, finished: u64, now: Duration) -> Wanted {
         let by_throughput = self.contract.throughput.unwrap_or(0.0);
-        let by_deadline = self.contract.deadline.map(|deadline| {
+        let left = self.contract.deadline.map(|deadline| {
             let (begun, before) = self.begun.unwrap_or((now, finished));
-            let left = deadline
-                .items
-                .saturating_sub(finished - before.min(finished));
+            let done = finished - before.min(finished);
             let time = (begun + deadline.time).saturating_sub(now);
-            match (left, time.is_zero()) {
-                (0, _) => 0.0,
-                (_, true) => f64::INFINITY,
-                (_, false) => left as f64 / (time.as_secs_f64() * AIM),
-            }
+            let left = deadline.items.saturating_sub(done);
+            (left, time.as_secs_f64() * AIM)
+        });
+        let by_deadline = left.map(|left| match left {
+            (0, _) => 0.0,
+            (_, 0.0) => f64::INFINITY,
+            (items, seconds) => items as f64 / seconds,
         });
         let is_late = by_deadline == Some(f64::INFINITY);
         let rate = match (self.contract.throughput, by_deadline) {
             (None, None) => f64::INFINITY,
             (_, by_deadline) => by_throughput.max(by_deadline.unwrap_or(0.0)),
         };
-        Wanted { rate, is_late }
+        Wanted {
+            rate,
+            is_late,
+            left: left.filter(|(items, seconds)| *items > 0 && *seconds > 0.0),
+        }
     }
 
     /// Slots limit, and more is wanted.
@@ -309,6 +324,9 @@ impl Planner {
         if wanted.is_late && self.told != Some(Lack::Time) {
             return self.lack(Lack::Time, Duration::ZERO, now);
         }
+        if let Some(item) = self.is_too_late(&seen.workload, wanted) {
+            return self.lack(Lack::Deadline(item), PERSISTENCE, now);
+        }
         let here = seen.workload.slots;
         let is_known = self.estimates.unchanged() >= KNOWN;
         let serial = seen.workload.serial.as_secs_f64();
@@ -320,7 +338,7 @@ impl Planner {
         let aim = wanted.rate.min(possible);
         let needed = match aim.is_finite() {
             true if !self.settings.looks_for_limit => self.target + 1,
-            true => ceiling(self.estimates.cost_at_least(self.settings.doubt) * aim),
+            true => self.needed(here, aim, wanted),
             // As fast as can be: twice as many, as soon as all that were asked for are there and full.
             false if here >= self.target && is_known => here.saturating_mul(2).max(1),
             false => self.target,
@@ -346,6 +364,40 @@ impl Planner {
             return None;
         }
         self.recruit(needed.min(most) - self.target, seen, judged, wanted, now)
+    }
+
+    /// How many slots a rate needs at least, as far as that is known.
+    fn needed(&self, here: u32, aim: f64, wanted: Wanted) -> u32 {
+        let needed = ceiling(self.estimates.cost_at_least(self.settings.doubt) * aim);
+        let needed = match wanted.left {
+            Some((items, seconds)) => {
+                let cost = self.hasty_cost();
+                let until = needed_until(here, cost, self.estimates.underway(), items, seconds);
+                // Who has nothing to begin with helps nobody.
+                let most = u32::try_from(items).unwrap_or(u32::MAX);
+                let by_throughput = self.contract.throughput.map_or(0, |_| needed);
+                needed.max(until).min(most).max(by_throughput)
+            }
+            None => needed,
+        };
+        // The first items may take longer than others: they load what they need.
+        match self.estimates.is_new() {
+            true => needed.min(here.saturating_mul(2)),
+            false => needed,
+        }
+    }
+
+    /// Seconds of a slot that an item takes, where waiting until that is known would cost more than a mistake.
+    fn hasty_cost(&self) -> f64 {
+        self.estimates.cost_at_least(self.settings.doubt * HASTE)
+    }
+
+    /// How long an item takes, if some that nobody has begun can't be done by the deadline, with whatever slots.
+    fn is_too_late(&self, work: &Workload, wanted: Wanted) -> Option<Duration> {
+        let (items, seconds) = wanted.left?;
+        let cost = self.hasty_cost();
+        let is_too_late = items > u64::from(work.running) && seconds / AIM < cost;
+        is_too_late.then(|| Duration::from_secs_f64(cost.min(1e9)))
     }
 
     /// Asks for more slots, of trusted domains first.
@@ -484,12 +536,32 @@ impl Planner {
     }
 
     fn reason(&self, judged: &Span, wanted: Wanted) -> Reason {
+        let cost = match judged.items {
+            0 => self.estimates.cost_at_least(self.settings.doubt),
+            _ => judged.cost,
+        };
         Reason {
             rate: judged.rate,
             wanted: wanted.rate,
-            cost: Duration::from_secs_f64(judged.cost.clamp(0.0, 1e9)),
+            cost: Duration::from_secs_f64(cost.clamp(0.0, 1e9)),
         }
     }
+}
+
+/// How many slots do so many items in so many seconds, where each of them does only whole ones.
+fn needed_until(here: u32, cost: f64, underway: f64, items: u64, seconds: f64) -> u32 {
+    if cost <= 0.0 || seconds / cost > WHOLE_MAX {
+        return ceiling(items as f64 * cost / seconds);
+    }
+    let underway = underway / f64::from(here.max(1));
+    let by_those_here = ((seconds + underway.min(cost)) / cost).floor() * f64::from(here);
+    let left = items as f64 - by_those_here;
+    let each = (seconds / cost).floor();
+    // Who can't do a single one helps nobody.
+    if left <= 0.0 || each < 1.0 {
+        return here;
+    }
+    here.saturating_add(ceiling(left / each))
 }
 
 /// A rate that is asked for.
@@ -498,6 +570,8 @@ struct Wanted {
     rate: f64,
     /// The deadline has passed.
     is_late: bool,
+    /// Items that are to be done by a deadline, and the seconds that are left for them.
+    left: Option<(u64, f64)>,
 }
 
 /// What limits the rate, by what slots did and what waits.

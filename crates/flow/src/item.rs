@@ -71,6 +71,11 @@ impl ItemRing {
         self.base + self.items.len() as u64
     }
 
+    /// The memory that the ring takes.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.items.capacity() * size_of::<Item>()) as u64
+    }
+
     pub(crate) fn base(&self) -> Index {
         self.base
     }

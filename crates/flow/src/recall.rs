@@ -80,6 +80,8 @@ impl Scheduler {
                 lengthen(returned, index);
             }
         });
+        let is_unasked = !matches!(known.recall, RecallState::Asked(_));
+        let rests = is_unasked && items > 0 && !at.draining && !closed;
         if let RecallState::Asked(asked) = known.recall {
             let left = known.running() - items - copies;
             let items = items + copies + late;
@@ -120,6 +122,9 @@ impl Scheduler {
         at.statistics.recalled += u64::from(items);
         let (items, bytes) = (items + copies, bytes.saturating_add(copy_bytes));
         let lease_end = at.settle(position, items, bytes, items);
+        if rests {
+            self.rest(row, now);
+        }
         self.end_lease(lease_end);
         self.drop_if_done(place);
         self.stir(now);

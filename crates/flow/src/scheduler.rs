@@ -1,6 +1,6 @@
 //! The machine: slots, streams and events in, actions out.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ pub struct Scheduler {
     stalled_since: Option<Duration>,
     /// Until then, no slot has anything that is worth asking back, unless one gets more.
     pub(crate) unworthy_until: Option<Duration>,
+    /// Slots that rest, and until when.
+    rests: BTreeSet<(Duration, SlotId)>,
     /// How often in a row a second copy was in vain; half as much after each time that it wasn't.
     pub(crate) copy_doubt: u32,
     /// Until then, nobody looks for items that run for too long.
@@ -72,6 +74,7 @@ impl Scheduler {
             stalled_since: None,
             unworthy_until: None,
             copies_until: None,
+            rests: BTreeSet::new(),
             copy_doubt: 0,
             lag: Lag::default(),
             recall_doubt: 0,
@@ -348,6 +351,7 @@ impl Scheduler {
         if !self.stirred && self.wake.is_none_or(|wake| now < wake) {
             return None;
         }
+        self.end_rests(now);
         self.slots.index_changes(&self.config, now);
         self.grant_waiting();
         if let Some(action) = self.actions.pop_front() {
@@ -357,10 +361,35 @@ impl Scheduler {
             return Some(action);
         }
         self.stirred = false;
-        self.wake = None;
+        self.wake = self.rests.first().map(|(until, _)| *until);
         self.recall_for_idle(now);
         self.copy_stragglers(now);
         self.actions.pop_front()
+    }
+
+    /// A slot has given back what nobody had asked for: others come first for a while, as it could take the same again for ever.
+    pub(crate) fn rest(&mut self, row: usize, now: Duration) {
+        let Some(slot) = self.slots.get_mut(row) else {
+            return;
+        };
+        if let Some(until) = slot.gives_back(now) {
+            self.rests.insert((until, slot.id));
+        }
+    }
+
+    fn end_rests(&mut self, now: Duration) {
+        while let Some((until, slot)) = self.rests.first().copied() {
+            if until > now {
+                break;
+            }
+            self.rests.pop_first();
+            let at = self.slots.row(slot).and_then(|row| self.slots.get_mut(row));
+            if let Some(at) = at
+                && at.rests_until.is_some_and(|until| until <= now)
+            {
+                at.rests_until = None;
+            }
+        }
     }
 
     /// When to call [`Scheduler::poll_action`] although nothing has happened.
@@ -403,6 +432,11 @@ impl Scheduler {
     /// Bytes of a stream's items that have passed no segment and are not taken.
     pub fn item_bytes(&self, stream: StreamId) -> u64 {
         self.open(stream).map_or(0, |stream| stream.held_input)
+    }
+
+    /// Bytes that the scheduler itself takes for the items of a line, those among them that are gone and behind others that aren't.
+    pub fn state_bytes(&self, line: StreamId) -> u64 {
+        self.open(line).map_or(0, |line| line.ring.bytes())
     }
 
     /// Something has happened: there may be something to do.

@@ -12,6 +12,10 @@ use crate::{FrameId, Index, SchedulerConfig, SlotId, SlotStatistics, StreamId};
 /// Frames that hide sending behind computing: one runs, one waits.
 pub(crate) const FRAMES_HIDING: u32 = 2;
 
+/// For how long a slot gets nothing that gives back what it gets: from a millisecond to four seconds.
+const REST_MIN: Duration = Duration::from_millis(1);
+const REST_DOUBLINGS: u32 = 12;
+
 /// One slot. Everything counted here is about items that are running or queued; results that wait for a grant keep
 /// nobody busy, and counting them would let a full budget stop the very item that frees it.
 #[derive(Debug)]
@@ -40,6 +44,10 @@ pub(crate) struct Slot {
     pub(crate) late: BTreeMap<(FrameId, Index), u64>,
     /// Work was asked back, so the slot gets no more until it shows that it moves.
     pub(crate) held_back: bool,
+    /// How often in a row it has given back what nobody had asked for, and had done nothing.
+    given_back: u32,
+    /// It has done so again, and gets nothing more until then.
+    pub(crate) rests_until: Option<Duration>,
     /// Frames asked back and not answered.
     pub(crate) recalls: u32,
     /// When it last answered, or got work while it had none.
@@ -70,6 +78,8 @@ impl Slot {
             owed: BTreeMap::new(),
             late: BTreeMap::new(),
             held_back: false,
+            given_back: 0,
+            rests_until: None,
             recalls: 0,
             progress: now,
             round_trip: Least::default(),
@@ -104,7 +114,7 @@ impl Slot {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.running_items == 0 && !self.draining
+        self.running_items == 0 && !self.draining && self.rests_until.is_none()
     }
 
     /// Whether it gets work as soon as it has room.
@@ -112,9 +122,15 @@ impl Slot {
         !self.draining && !self.suspended
     }
 
+    /// Whether it gets work now, if it has room.
+    pub(crate) fn may_take(&self) -> bool {
+        let is_kept_waiting = self.exclusive || self.held_back || self.rests_until.is_some();
+        self.is_usable() && !is_kept_waiting
+    }
+
     /// Where it stands in line for work; nowhere when it may get none, however much time passes.
     pub(crate) fn queue(&self, config: &SchedulerConfig) -> Option<Queue> {
-        if !self.is_usable() || self.exclusive || self.held_back {
+        if !self.may_take() {
             None
         } else if self.running_frames < FRAMES_HIDING {
             Some(Queue::Hungry)
@@ -165,10 +181,26 @@ impl Slot {
     ) -> Option<(u64, bool)> {
         self.speaks(now);
         self.held_back = false;
+        self.does_something();
         let (sent, had_others) = self.frames.get_mut(position)?.sent.take()?;
         let seen = nanos(now.saturating_sub(sent).saturating_sub(busy));
         self.round_trip.observe(seen, had_others);
         Some((seen, had_others))
+    }
+
+    /// It has answered or announced a result.
+    pub(crate) fn does_something(&mut self) {
+        self.given_back = 0;
+        self.rests_until = None;
+    }
+
+    /// It has given back what nobody had asked for. Says until when others come first: for twice as long each time, as it could do so for ever.
+    /// Once it may have a reason: a result so large that it waits with it alone.
+    pub(crate) fn gives_back(&mut self, now: Duration) -> Option<Duration> {
+        self.given_back = self.given_back.saturating_add(1);
+        let again = self.given_back.checked_sub(2)?;
+        self.rests_until = Some(now.saturating_add(REST_MIN * 2u32.pow(again.min(REST_DOUBLINGS))));
+        self.rests_until
     }
 
     /// Where a frame stands, if this slot has it. Answers mostly concern the first.

@@ -261,8 +261,7 @@ impl Scheduler {
     /// The slot that will be idle first, of the others.
     fn least_busy(&self, straggler: &Straggler, now: Duration) -> Option<usize> {
         let slots = self.slots.iter().filter(|(row, slot)| {
-            let is_free = slot.is_usable() && !slot.exclusive && !slot.held_back;
-            is_free && *row != straggler.row && self.reserved_row != Some(*row)
+            slot.may_take() && *row != straggler.row && self.reserved_row != Some(*row)
         });
         let load = slots.map(|(row, slot)| (slot.load(now), row)).min();
         load.map(|(_, row)| row)

@@ -17,6 +17,8 @@ pub struct Workload {
     pub occupied: Duration,
     /// Time since the last answers of those slots that have items.
     pub underway: Duration,
+    /// How many slots have items.
+    pub running: u32,
     /// Slots that may get work.
     pub slots: u32,
     /// Items at no slot.
@@ -69,6 +71,7 @@ impl Scheduler {
             seen.occupied += slot.statistics.occupied;
             seen.slots += u32::from(slot.is_usable());
             if slot.running_items > 0 {
+                seen.running += 1;
                 seen.underway += Duration::from_nanos(slot.silence(now));
             }
         }

@@ -997,3 +997,57 @@ fn a_serial_segment_runs_by_itself_where_its_lease_would_wait() {
     }
     assert_eq!(rounds, 20);
 }
+
+/// Attack: a slot that takes what there is and gives it back at once, so that nothing is ever done.
+#[test]
+fn a_slot_that_gives_everything_back_keeps_nothing_from_others() {
+    for skeleton in [farm(seq(0)), seq(0)] {
+        let mut scheduler = scheduler(2);
+        let stream = open(&mut scheduler, &skeleton, Tickets::Unbounded);
+        scheduler.admit(stream, &[1; 5], START).expect("admitted");
+        scheduler.end_of_input(stream);
+        let (mut now, mut done, mut given_back) = (START, 0, 0);
+        while done < 5 {
+            for (slot, frame, _, first, count) in dispatches(&mut scheduler, now) {
+                if slot == SlotId(0) {
+                    scheduler.recalled(slot, frame, first, count, now);
+                    given_back += 1;
+                } else {
+                    assert!(answer(&mut scheduler, slot, frame, first, count, now));
+                    done += count;
+                }
+            }
+            now += Duration::from_micros(100);
+            assert!(now < Duration::from_secs(1), "{done} of 5 after {now:?}");
+        }
+        assert!(given_back < 10, "{given_back}");
+    }
+}
+
+#[test]
+fn a_slot_that_gives_back_gets_work_again_when_there_is_nobody_else() {
+    let mut scheduler = scheduler(1);
+    let stream = open(&mut scheduler, &farm(seq(0)), Tickets::Unbounded);
+    scheduler.admit(stream, &[1; 5], START).expect("admitted");
+    let (mut now, mut waits) = (START, Vec::new());
+    for _ in 0..20 {
+        let given = loop {
+            let given = dispatches(&mut scheduler, now);
+            if !given.is_empty() {
+                break given;
+            }
+            let next = scheduler.next_timeout().expect("a time to look again");
+            waits.push(next - now);
+            now = next;
+        };
+        for (slot, frame, _, first, count) in given {
+            scheduler.recalled(slot, frame, first, count, now);
+        }
+    }
+    assert_eq!(waits.iter().max(), Some(&Duration::from_millis(4096)));
+    // An answer ends that.
+    now += Duration::from_secs(5);
+    let given = dispatches(&mut scheduler, now);
+    let (slot, frame, _, first, count) = given[0];
+    assert!(answer(&mut scheduler, slot, frame, first, count, now));
+}

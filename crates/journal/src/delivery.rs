@@ -254,25 +254,31 @@ impl Delivery {
         Ok(())
     }
 
-    /// Writes the early results that have their turn now. Whoever goes on has to begin with it.
+    /// Writes the early results that have their turn now. Whoever goes on has to begin with it. One of the journal that the sink refuses is
+    /// taken out of the journal, so that its item runs again instead of failing for ever.
     ///
     /// # Errors
     /// As [`Delivery::take`].
     pub fn follow_up<S: ResultSink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
         loop {
             let index = self.state.watermark;
-            let early = match self.fresh.remove(&index) {
+            let (early, is_stored) = match self.fresh.remove(&index) {
                 Some(early) => {
                     self.fresh_bytes -= early.record.len();
-                    early
+                    (early, false)
                 }
                 None if self.stored.remove(&index) => {
                     self.passed.push(index);
-                    self.journal.early_result(index)?
+                    (self.journal.early_result(index)?, true)
                 }
                 None => return Ok(()),
             };
-            self.write_early(sink, index, early)?;
+            let written = self.write_early(sink, index, early);
+            if written.is_err() && is_stored {
+                // What the sink says of it comes first. A row that stays fails again, and is taken out then.
+                let _ = self.journal.discard(index);
+            }
+            written?;
             self.state.watermark += 1;
         }
     }

@@ -17,16 +17,15 @@ const FORMAT: u32 = 2;
 /// How the file begins. With a byte that is no text, so that no text is taken for it.
 const MAGIC: &[u8] = b"exoskel run journal\x1a\n";
 
-/// No journal that was never begun is larger.
-const UNBEGUN_BYTES_MAX: u64 = 64 << 20;
-
 /// What the beginning of a file says.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Head {
     /// It is a journal.
     Whole,
-    /// A run was ended before the head was written, or was about to be.
-    Unbegun,
+    /// There is nothing.
+    Empty,
+    /// Zeros stand in the place of some of its bytes, the first of them here. A run may have ended before the head was written, or the head is damaged.
+    Torn(u64),
 }
 
 /// A disk without the head.
@@ -107,11 +106,19 @@ impl<D: StorageBackend> StorageBackend for SharedDisk<D> {
 }
 
 /// The head of a journal, which is written when the first state is on the disk.
-pub(crate) fn head() -> Vec<u8> {
+fn head() -> Vec<u8> {
     let mut head = MAGIC.to_vec();
     head.extend_from_slice(&FORMAT.to_le_bytes());
     head.resize(HEAD_BYTES as usize, 0);
     head
+}
+
+/// Writes the head, durably.
+pub(crate) fn write_head(disk: &impl StorageBackend) -> Result<(), JournalError> {
+    let written = disk.write(0, &head());
+    written
+        .and_then(|()| disk.sync_data(false))
+        .map_err(JournalError::Disk)
 }
 
 /// Reads the head.
@@ -126,10 +133,16 @@ pub(crate) fn read_head(disk: &impl StorageBackend) -> Result<Head, JournalError
     if got == expected {
         return Ok(Head::Whole);
     }
+    if length == 0 {
+        return Ok(Head::Empty);
+    }
     // A write that was torn, or never came.
     let torn = |(got, expected): (&u8, &u8)| got == expected || *got == 0;
-    if length <= UNBEGUN_BYTES_MAX && got.iter().zip(&expected).all(torn) {
-        return Ok(Head::Unbegun);
+    let differs = |(got, expected): (&u8, &u8)| got != expected;
+    let offset = got.iter().zip(&expected).position(differs);
+    let offset = offset.unwrap_or(got.len()) as u64;
+    if got.iter().zip(&expected).all(torn) {
+        return Ok(Head::Torn(offset));
     }
     if !got.starts_with(&MAGIC[..7]) {
         return Err(JournalError::NotAJournal);
@@ -145,10 +158,8 @@ pub(crate) fn read_head(disk: &impl StorageBackend) -> Result<Head, JournalError
             });
         }
     }
-    let differs = |(got, expected): (&u8, &u8)| got != expected;
-    let offset = got.iter().zip(&expected).position(differs);
     Err(JournalError::Damaged {
-        offset: offset.unwrap_or(got.len()) as u64,
+        offset,
         reason: "the head is not what it should be".to_owned(),
     })
 }

@@ -8,7 +8,7 @@ use std::{fmt, io};
 use redb::{Builder, Database, ReadableTable, StorageBackend, TableDefinition};
 
 use crate::JournalError;
-use crate::disk::{Behind, Head, SharedDisk, head, read_head};
+use crate::disk::{Behind, Head, SharedDisk, read_head, write_head};
 use crate::overlay::Overlay;
 use crate::panics::caught;
 
@@ -115,31 +115,90 @@ impl Drop for Journal {
 impl Journal {
     /// Opens the journal on `disk`; begins one if there is none, at `position` of the sink. Also says how far its run has come.
     ///
+    /// `position` is asked only if the journal may have to be begun, and before anything is written.
+    ///
     /// # Errors
-    /// If the disk holds something else, a damaged journal, or the journal of a run of something else. Nothing is written then.
-    pub fn open(
+    /// If the disk holds something else, a damaged journal, or the journal of a run of something else. Nothing is written then. Also what
+    /// `position` says.
+    pub fn open<E: From<JournalError>>(
         disk: impl StorageBackend,
         texts: &RunTexts,
-        position: impl FnOnce() -> Vec<u8>,
-    ) -> Result<(Self, RunState), JournalError> {
+        position: impl FnOnce() -> Result<Vec<u8>, E>,
+    ) -> Result<(Self, RunState), E> {
         for (part, text) in texts.parts() {
             if text.len() > RUN_TEXT_BYTES_MAX {
                 let got = text.len();
-                return Err(JournalError::TextTooLong { part, got });
+                return Err(JournalError::TextTooLong { part, got }.into());
             }
         }
         let disk = Arc::new(disk);
         match read_head(&*disk)? {
-            Head::Whole => {
-                // The store mends what a crash has torn, and may find damage or another run's journal only when it has begun to.
-                // So that nothing is changed then, it is tried above the disk first.
-                let overlay = Overlay::new(disk.clone()).map_err(JournalError::Disk)?;
-                Self::attach(Arc::new(overlay))?.check(texts)?;
-                let journal = Self::attach(disk)?;
-                let state = journal.check(texts)?;
-                Ok((journal, state))
+            Head::Whole => Ok(Self::go_on(disk, texts)?),
+            Head::Empty => Ok(Self::begin(disk, texts, position()?)?),
+            Head::Torn(offset) => {
+                Self::check_unbegun(&disk, offset, texts, position)?;
+                // A killed run may not have come to this.
+                disk.sync_data(false).map_err(JournalError::Disk)?;
+                write_head(&*disk)?;
+                Ok(Self::go_on(disk, texts)?)
             }
-            Head::Unbegun => Self::begin(disk, texts, position()),
+        }
+    }
+
+    fn go_on(
+        disk: Arc<impl StorageBackend>,
+        texts: &RunTexts,
+    ) -> Result<(Self, RunState), JournalError> {
+        // The store mends what a crash has torn, and may find damage or another run's journal only when it has begun to.
+        // So that nothing is changed then, it is tried above the disk first.
+        let overlay = Overlay::new(disk.clone()).map_err(JournalError::Disk)?;
+        Self::attach(Arc::new(overlay))?.check(texts)?;
+        let journal = Self::attach(disk)?;
+        let state = journal.check(texts)?;
+        Ok((journal, state))
+    }
+
+    /// Checks that nothing but the head is missing from a journal that was just begun. Whatever else has such a head is damaged: it may be
+    /// a run that has results in its sink, and would have them twice if it was begun anew.
+    fn check_unbegun<E: From<JournalError>>(
+        disk: &Arc<impl StorageBackend>,
+        offset: u64,
+        texts: &RunTexts,
+        position: impl FnOnce() -> Result<Vec<u8>, E>,
+    ) -> Result<(), E> {
+        let damaged = |reason: String| JournalError::Damaged { offset, reason };
+        let overlay = Overlay::new(disk.clone()).map_err(JournalError::Disk)?;
+        let behind = Self::attach(Arc::new(overlay)).and_then(|journal| {
+            let state = journal.check(texts)?;
+            Ok((state, journal.early_items()?.len()))
+        });
+        let (state, early) = match behind {
+            Ok(found) => found,
+            Err(changed @ JournalError::Changed { .. }) => return Err(changed.into()),
+            Err(JournalError::Damaged { .. }) => {
+                let reason = "its head is not whole, and behind it is no store that can be read";
+                return Err(damaged(reason.to_owned()).into());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let begun = RunState {
+            position: state.position.clone(),
+            ..RunState::default()
+        };
+        if state != begun || early > 0 {
+            let done = state.watermark;
+            let reason = format!(
+                "its head is not whole, but behind it is a run of which {done} items are done and {early} more have results"
+            );
+            return Err(damaged(reason).into());
+        }
+        match position()? == state.position {
+            true => Ok(()),
+            false => {
+                let reason =
+                    "its head is not whole, and the sink is not where it was when this run began";
+                Err(damaged(reason.to_owned()).into())
+            }
         }
     }
 
@@ -148,7 +207,6 @@ impl Journal {
         texts: &RunTexts,
         position: Vec<u8>,
     ) -> Result<(Self, RunState), JournalError> {
-        disk.set_len(0).map_err(JournalError::Disk)?;
         let journal = Self::attach(disk.clone())?;
         let state = RunState {
             position,
@@ -168,8 +226,7 @@ impl Journal {
             Ok(())
         })?;
         // Last, since a file with a head has all the rest.
-        disk.write(0, &head()).map_err(JournalError::Disk)?;
-        disk.sync_data(false).map_err(JournalError::Disk)?;
+        write_head(&*disk)?;
         Ok((journal, state))
     }
 
@@ -270,6 +327,16 @@ impl Journal {
                     }
                 }
             }
+            transaction.commit()?;
+            Ok(())
+        })
+    }
+
+    /// Takes an early result away: its item isn't done.
+    pub(crate) fn discard(&self, index: u64) -> Result<(), JournalError> {
+        self.guarded(|database| {
+            let transaction = database.begin_write()?;
+            transaction.open_table(EARLY)?.remove(index)?;
             transaction.commit()?;
             Ok(())
         })

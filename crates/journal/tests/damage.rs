@@ -92,7 +92,7 @@ fn texts() -> RunTexts {
 }
 
 fn open(disk: &Memory) -> Result<(Journal, RunState), JournalError> {
-    Journal::open(disk.clone(), &texts(), || b"begin".to_vec())
+    Journal::open(disk.clone(), &texts(), || Ok(b"begin".to_vec()))
 }
 
 /// A journal of a run that was ended in the middle: three results in the sink, two that came early, in two groups.
@@ -245,7 +245,7 @@ fn a_journal_of_something_else_is_refused() {
     for (changed, change) in changes {
         let mut texts = texts();
         change(&mut texts);
-        let refused = Journal::open(disk.clone(), &texts, Vec::new);
+        let refused = Journal::open(disk.clone(), &texts, || Ok(Vec::new()));
         assert!(
             matches!(refused, Err(JournalError::Changed { part, .. }) if part == changed),
             "{refused:?}"
@@ -324,4 +324,97 @@ fn what_cannot_be_is_an_error() {
         ),
         "{ended:?}"
     );
+}
+
+/// Aim: a run that has begun is never begun anew because its head is damaged. Method: a zero at each place of the head, the first page
+/// zero, and the file cut off there, of a run that has results.
+#[test]
+fn a_damaged_head_is_no_run_that_was_never_begun() {
+    let whole = journal().contents();
+    let mut damaged: Vec<Vec<u8>> = (0..22)
+        .map(|place| {
+            let mut contents = whole.clone();
+            contents[place] = 0;
+            contents
+        })
+        .collect();
+    damaged.push([&[0; 4096], &whole[4096..]].concat());
+    damaged.push(vec![0; 4096]);
+    damaged.push(vec![0; 3_000_000]);
+    damaged.push(whole[..20].to_vec());
+    for contents in damaged {
+        let disk = Memory::of(contents.clone());
+        let refused = open(&disk);
+        assert!(
+            matches!(refused, Err(JournalError::Damaged { .. })),
+            "{refused:?}"
+        );
+        assert!(disk.contents() == contents, "{refused:?}");
+    }
+}
+
+/// Aim: a journal of which only the head is missing is begun, and only if its sink is where it was. Method: the head taken from one that
+/// was just begun.
+#[test]
+fn a_journal_that_was_just_begun_needs_no_head() {
+    let disk = Memory::default();
+    drop(open(&disk).unwrap());
+    let begun = disk.contents();
+    let headless = [&[0; 4096], &begun[4096..]].concat();
+    let moved = Journal::open(Memory::of(headless.clone()), &texts(), || {
+        Ok::<_, JournalError>(b"elsewhere".to_vec())
+    });
+    assert!(
+        matches!(moved, Err(JournalError::Damaged { .. })),
+        "{moved:?}"
+    );
+    let disk = Memory::of(headless);
+    let (_, state) = open(&disk).unwrap();
+    assert_eq!((state.watermark, &*state.position), (0, &b"begin"[..]));
+    assert!(disk.contents()[..4096] == begun[..4096]);
+}
+
+/// A sink that refuses one result.
+struct Refusing(Texts, Vec<u8>);
+
+impl ResultSink for Refusing {
+    type Value = Vec<u8>;
+    type Error = JournalError;
+
+    fn write(&mut self, index: u64, value: Vec<u8>) -> Result<(), JournalError> {
+        match value == self.1 {
+            true => Err(JournalError::Disk(io::Error::other("refused"))),
+            false => self.0.write(index, value),
+        }
+    }
+
+    fn read_early(
+        &mut self,
+        index: u64,
+        early: EarlyResult,
+    ) -> Result<Option<Vec<u8>>, JournalError> {
+        self.0.read_early(index, early)
+    }
+
+    fn sync(&mut self) -> Result<Vec<u8>, JournalError> {
+        self.0.sync()
+    }
+}
+
+/// Aim: an early result that the sink refuses fails one run, and the next one runs its item again. Method: the second of two early results
+/// is refused, and the run goes on.
+#[test]
+fn a_refused_early_result_is_made_again() {
+    let disk = journal();
+    let (journal, state) = open(&disk).unwrap();
+    let mut delivery = Delivery::new(journal, state, true).unwrap();
+    let mut sink = Refusing(Texts::default(), vec![5; 9000]);
+    let now = ItemOutcome::Now(b"d".to_vec());
+    let refused = delivery.take(&mut sink, 3, now, Duration::ZERO);
+    assert!(refused.is_err());
+    drop(delivery);
+    let (journal, state) = open(&disk).unwrap();
+    assert_eq!(state.watermark, 3);
+    let delivery = Delivery::new(journal, state, true).unwrap();
+    assert_eq!(delivery.stored().collect::<Vec<_>>(), [4]);
 }

@@ -418,6 +418,10 @@ fn part(contents: &mut Contents, items: Range<u64>) -> Option<Outcomes> {
         },
         Contents::Refused(origin) => Contents::Refused(origin.clone()),
         Contents::TooManyParts { maximum } => Contents::TooManyParts { maximum: *maximum },
+        Contents::TooManyBytes { maximum, recurs } => Contents::TooManyBytes {
+            maximum: *maximum,
+            recurs: *recurs,
+        },
         Contents::NothingToReduce => Contents::NothingToReduce,
         Contents::WorkersLost { count, last_end } => Contents::WorkersLost {
             count: *count,

@@ -119,7 +119,8 @@ impl JournalledRun {
 
 #[pymethods]
 impl JournalledRun {
-    /// Opens a journal, or begins one where `position` says that the sink is. Nobody else has the journal when that is asked. `texts` say what
+    /// Opens a journal, or begins one where `position` says that the sink is. Nobody else has the journal when that is asked, and only a journal that is
+    /// begun asks. `texts` say what
     /// program, source and sink are.
     /// Where it `is_ordered`, outcomes come in order, and items have any number of them.
     #[new]
@@ -127,25 +128,32 @@ impl JournalledRun {
         py: Python<'_>,
         path: PathBuf,
         texts: (String, String, String),
-        position: &Bound<'_, PyAny>,
+        position: Py<PyAny>,
         skips: bool,
         is_ordered: bool,
     ) -> PyResult<Self> {
-        let file = JournalFile::open(py, &path)?;
-        let position = position.call0().and_then(|position| position.extract());
-        let position: Vec<u8> = position.inspect_err(|_| file.leave(&path))?;
+        let JournalFile {
+            disk,
+            opened,
+            is_new,
+        } = JournalFile::open(py, &path)?;
         let (program, source, sink) = texts;
         let texts = RunTexts {
             program,
             source,
             sink,
         };
-        let JournalFile { disk, opened, .. } = file;
-        let found = py.detach(|| {
-            let (journal, state) = Journal::open(disk, &texts, || position)?;
-            Delivery::new(journal, state, skips)
+        // Only a journal that is begun asks for it: a run that is refused has not touched the sink.
+        let position =
+            || Python::attach(|py| Ok::<Vec<u8>, RunFailure>(position.call0(py)?.extract(py)?));
+        let found = py.detach(|| -> Result<Delivery, RunFailure> {
+            let (journal, state) = Journal::open(disk, &texts, position)?;
+            Ok(Delivery::new(journal, state, skips)?)
         });
-        let delivery = found.map_err(|error| of_journal(py, error, &path))?;
+        let delivery = found.map_err(|failure| match failure {
+            RunFailure::Sink(error) => error,
+            RunFailure::Journal(error) => of_journal(py, error, &path),
+        })?;
         // It holds results. Who let others read it has done so by mistake.
         close_to_others(&opened).map_err(|error| of_file(py, error, &path))?;
         Ok(Self {
@@ -340,14 +348,14 @@ impl JournalFile {
             false => Err(refused(in_use())),
         }
     }
+}
 
-    /// Removes it if it was made for nothing.
-    fn leave(&self, path: &Path) {
-        let is_empty = || self.opened.metadata().is_ok_and(|facts| facts.len() == 0);
-        if self.is_new && is_empty() {
-            // One that stays is no harm.
-            let _ = std::fs::remove_file(path);
-        }
+/// Removes a journal if it was made for nothing.
+fn leave(opened: &File, is_new: bool, path: &Path) {
+    let is_empty = || opened.metadata().is_ok_and(|facts| facts.len() == 0);
+    if is_new && is_empty() {
+        // One that stays is no harm.
+        let _ = std::fs::remove_file(path);
     }
 }
 

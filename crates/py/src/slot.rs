@@ -357,6 +357,8 @@ struct SlotInterpreter<'py> {
     carrying: Option<ItemKey>,
     /// Segments whose states could not be sent: each item is told of by itself, so that it is known which one that is.
     told_one_by_one: HashSet<(u32, u16)>,
+    /// The stream of the item that has begun last.
+    entered: Option<u32>,
 }
 
 /// An item that has passed a serial function.
@@ -418,6 +420,7 @@ impl<'py> SlotInterpreter<'py> {
             carried: HashMap::new(),
             carrying: None,
             told_one_by_one: HashSet::new(),
+            entered: None,
             has_interrupts: false,
         }
     }
@@ -552,6 +555,14 @@ impl<'py> SlotInterpreter<'py> {
         self.loader.call_method1("end", (ended,)).map(drop)
     }
 
+    /// Says to which stream the items belong that follow, and which streams are not over.
+    fn enter(&mut self, stream: u32) -> PyResult<()> {
+        let open: Vec<u32> = self.programs.keys().copied().collect();
+        self.loader.call_method1("enter", (stream, open))?;
+        self.entered = Some(stream);
+        Ok(())
+    }
+
     /// Runs the manager's initializer, if it has one, and says what came of it.
     fn initialize(&self) -> Result<(), LoopEnd> {
         let error: Option<Vec<u8>> = self.loader.call_method0("initialize")?.extract()?;
@@ -563,6 +574,9 @@ impl<'py> SlotInterpreter<'py> {
 
     fn item(&mut self, py: Python<'py>, item: Item) -> Result<(), LoopEnd> {
         let key = item.key;
+        if self.entered != Some(key.stream) {
+            self.enter(key.stream)?;
+        }
         if item.lease == Lease::Kept && self.carries(key.stream, item.from) {
             return self.carry_item(py, item);
         }

@@ -13,7 +13,7 @@ use exoskel_net::fork::{OwnProcess, Owned};
 use exoskel_net::manager::StreamHandle;
 use exoskel_net::payload::{BatchBuilder, Format, Record, RecordReader};
 use exoskel_net::result_queue::{Contents, Origin, Outcomes, Taken};
-use pyo3::exceptions::{PyException, PyStopIteration, PyTypeError};
+use pyo3::exceptions::{PyException, PyRecursionError, PyStopIteration, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -723,6 +723,24 @@ impl Walk {
                     "got more than {maximum} parts of all items at a time (submitted_max), expected fewer: split items into larger parts"
                 );
                 let error = raise(py, ExceptionKind::SizeLimit, text);
+                let error = with_note(py, error, item, "")?;
+                return Ok(Some(StreamOutcome::Exception(error)));
+            }
+            Contents::TooManyBytes { maximum, recurs } => {
+                let text = format!(
+                    "got more than {maximum} bytes of parts of all items at a time, expected fewer: "
+                );
+                let error = if *recurs {
+                    PyRecursionError::new_err(
+                        text + "see that what is divided or fed back ends, or give fewer parts at a time",
+                    )
+                } else {
+                    raise(
+                        py,
+                        ExceptionKind::SizeLimit,
+                        text + "split items into fewer or smaller parts",
+                    )
+                };
                 let error = with_note(py, error, item, "")?;
                 return Ok(Some(StreamOutcome::Exception(error)));
             }

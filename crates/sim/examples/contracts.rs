@@ -11,8 +11,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use exoskel_flow::contract::PlannerSettings;
-use exoskel_sim::contracts::ContractScenario;
-use exoskel_sim::{Spread, Violation};
+use exoskel_sim::Violation;
+use exoskel_sim::contracts::{ContractScenario, ItemTimes};
 
 /// How soon a contract is to be met after a step.
 const SOON: Duration = Duration::from_secs(10);
@@ -85,7 +85,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         for seed in first..first + count {
             let (mut scenario, step) = ContractScenario::with_step(seed);
             scenario.settings = settings.clone();
-            let is_exponential = scenario.spread == Spread::Exponential;
+            let is_exponential = scenario.times == ItemTimes::Exponential;
             tallies[usize::from(is_exponential)].play(&scenario, step)?;
         }
         for (times, tally) in ["even", "exponential"].iter().zip(tallies) {

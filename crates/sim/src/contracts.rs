@@ -8,11 +8,10 @@ mod run;
 use std::time::Duration;
 
 use exoskel_determinism::SplitMix64;
-use exoskel_flow::contract::{Contract, PlannerSettings, SlotDecision};
+use exoskel_flow::contract::{Contract, ItemsDeadline, PlannerSettings, SlotDecision};
 use exoskel_flow::{FunctionId, Skeleton};
 
 use self::run::ContractRun;
-use crate::Spread;
 use crate::violation::Violation;
 
 /// What the items of a run are from a time on.
@@ -24,6 +23,19 @@ pub struct WorkPhase {
     pub item: Duration,
     /// How many come in a second; as many as there is room for if that is none.
     pub source: Option<f64>,
+}
+
+/// How the times of items differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemTimes {
+    /// Not at all.
+    Constant,
+    /// Evenly between half and one and a half of the mean.
+    Even,
+    /// Exponentially.
+    Exponential,
+    /// One item of five takes three times the mean, the others half of it.
+    Mixed,
 }
 
 /// Everything that such a run depends on.
@@ -42,7 +54,7 @@ pub struct ContractScenario {
     /// The work, by time. The first phase begins at 0.
     pub phases: Vec<WorkPhase>,
     /// How the times of items differ.
-    pub spread: Spread,
+    pub times: ItemTimes,
     /// How long a slot that is asked for takes to come.
     pub start: Duration,
     /// What the first item of each slot takes besides.
@@ -87,7 +99,7 @@ impl ContractScenario {
                 item,
                 source: None,
             }],
-            spread: Spread::Even,
+            times: ItemTimes::Even,
             start: Duration::from_millis(500),
             cold: Duration::from_millis(300),
             latency: Duration::from_millis(1),
@@ -117,9 +129,9 @@ impl ContractScenario {
             ..Contract::fixed(1)
         };
         let mut scenario = Self::new(seed, contract, item);
-        scenario.spread = match between(0, 1) {
-            0 => Spread::Even,
-            _ => Spread::Exponential,
+        scenario.times = match between(0, 1) {
+            0 => ItemTimes::Even,
+            _ => ItemTimes::Exponential,
         };
         let source = (between(0, 2) == 0).then(|| rate * (1.0 + between(5, 50) as f64 / 100.0));
         scenario.phases[0].source = source;
@@ -135,17 +147,94 @@ impl ContractScenario {
         (scenario, step)
     }
 
+    /// A throughput or a deadline, and items of 1 ms to 30 s whose times may take a step, as the seed has it. The second value is when that is.
+    #[must_use]
+    pub fn with_any_items(seed: u64) -> (Self, Option<Duration>) {
+        let mut random = SplitMix64::new(seed);
+        let mut between = |least: u64, most: u64| least + random.below(most - least + 1);
+        // As many seeds in each magnitude.
+        let magnitude = between(0, 4477) as f64 / 1000.0;
+        let seconds = 10_f64.powf(magnitude) / 1000.0;
+        let item = Duration::from_secs_f64(seconds);
+        let is_short = item < Duration::from_millis(20);
+        let slots = between(2, if is_short { 3 } else { 12 }) as f64 - between(1, 9) as f64 / 10.0;
+        let rate = slots / seconds;
+        let is_deadline = between(0, 2) == 0;
+        let mut contract = Contract {
+            slots_max: 64,
+            ..Contract::fixed(1)
+        };
+        let time = Duration::from_secs(between(20, if is_short { 30 } else { 120 }));
+        let time = time.max(item * between(5, 20) as u32);
+        match is_deadline {
+            true => {
+                contract.deadline = Some(ItemsDeadline {
+                    time,
+                    items: ((rate * time.as_secs_f64() * 0.8) as u64).max(1),
+                });
+            }
+            false => contract.throughput = Some(rate),
+        }
+        let mut scenario = Self::new(seed, contract, item);
+        scenario.times = match between(0, 3) {
+            0 => ItemTimes::Constant,
+            1 => ItemTimes::Even,
+            2 => ItemTimes::Exponential,
+            _ => ItemTimes::Mixed,
+        };
+        let factor = match between(0, 3) {
+            0 => Some(1.0 / between(2, 4) as f64),
+            1 => Some(1.0 + between(2, 20) as f64 / 10.0),
+            _ => None,
+        };
+        let step = Duration::from_secs(20) + item * 10;
+        let step = factor.filter(|_| !is_deadline).map(|factor| {
+            let item = item.mul_f64(factor);
+            scenario.phases.push(WorkPhase {
+                at: step,
+                item,
+                source: None,
+            });
+            step
+        });
+        scenario.start = Duration::from_millis(between(50, 1500));
+        scenario.cold = Duration::from_millis(between(0, 500));
+        scenario.latency = Duration::from_micros(between(50, 2_000));
+        let last = scenario.phases[scenario.phases.len() - 1].item;
+        let rest = last * 12 + Duration::from_secs(if is_short { 20 } else { 60 });
+        scenario.end = match is_deadline {
+            true => time * 2,
+            false => step.unwrap_or_default() + rest,
+        };
+        (scenario, step)
+    }
+
     /// The work at this time.
     fn phase(&self, at: Duration) -> &WorkPhase {
         let begun = self.phases.partition_point(|phase| phase.at <= at);
         &self.phases[begun.max(1) - 1]
     }
 
-    /// Slots that the contract's throughput needs at this time, if they do nothing else.
+    /// The mean time of an item at this time.
+    #[must_use]
+    pub fn item_at(&self, at: Duration) -> Duration {
+        self.phase(at).item
+    }
+
+    /// Slots that the contract's throughput or deadline needs at this time, if they do nothing else.
     #[must_use]
     pub fn slots_needed(&self, at: Duration) -> u32 {
-        let rate = self.contract.throughput.unwrap_or(0.0);
-        (rate * self.phase(at).item.as_secs_f64()).ceil() as u32
+        self.slots_needed_for(at, 1.0)
+    }
+
+    /// The same for this share of what the contract asks for.
+    #[must_use]
+    pub fn slots_needed_for(&self, at: Duration, share: f64) -> u32 {
+        let by_deadline = self.contract.deadline;
+        let by_deadline =
+            by_deadline.map(|ItemsDeadline { time, items }| items as f64 / time.as_secs_f64());
+        let rate = self.contract.throughput.or(by_deadline).unwrap_or(0.0);
+        (share * rate * self.item_at(at).as_secs_f64()).ceil() as u32
     }
 
     /// Plays it to its end.
@@ -179,6 +268,17 @@ impl ContractReport {
             at += step;
         }
         None
+    }
+
+    /// How long after a time there were as many slots, if ever.
+    #[must_use]
+    pub fn slots_after(&self, time: Duration, slots: usize) -> Option<Duration> {
+        if self.slots_at(time) >= slots {
+            return Some(Duration::ZERO);
+        }
+        let mut later = self.slots.iter().filter(|(at, _)| *at > time);
+        let (at, _) = later.find(|(_, there)| *there >= slots)?;
+        Some(*at - time)
     }
 
     /// How many slots could work at a time.

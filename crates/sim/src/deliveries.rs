@@ -12,6 +12,7 @@ use std::time::Duration;
 use exoskel_determinism::SplitMix64;
 use exoskel_journal::{
     Delivery, EarlyResult, GROUP_TIME, ItemOutcome, Journal, JournalError, RunState, RunTexts,
+    StorageBackend,
 };
 
 use self::faulty_disk::{Disk, Power};
@@ -31,6 +32,8 @@ pub enum BrokenDelivery {
     ItemTooEarly,
     /// A fold says without its last value what it has folded.
     FoldTooLate,
+    /// A head with a zero in it counts as one that was never written, whatever lies behind.
+    TornIsUnbegun,
 }
 
 /// What becomes of the items of a run.
@@ -56,6 +59,10 @@ pub struct CrashReport {
     pub crashes: u64,
     /// Of these, the ones after which the journal was begun anew, since it had not been begun before.
     pub begun_anew: u64,
+    /// Of these, the ones after which the journal was told to be damaged, since the machine ended while it was begun.
+    pub told_unbegun: u64,
+    /// Heads that were damaged on purpose, and told.
+    pub told_heads: u64,
     /// Early results that a later run found in the journal.
     pub early_found: u64,
     /// Of these, the ones after which a run went on amid its items, each with any number of results.
@@ -65,6 +72,12 @@ pub struct CrashReport {
     /// Writes of the runs that nothing disturbed.
     pub steps: u64,
 }
+
+/// The page that a journal's head is.
+const PAGE_BYTES: usize = 4096;
+
+/// What stands in it before the zeros, without the last bytes of the format, which are zeros too.
+const HEAD_TEXT_BYTES: u64 = 22;
 
 /// A run to be crashed.
 #[derive(Debug, Clone)]
@@ -81,6 +94,8 @@ struct CrashedRun {
 enum End {
     Finished,
     Crashed,
+    /// The journal is damaged, and nothing was changed.
+    Damaged,
 }
 
 /// Crashes the run of a seed once at each of its writes, and sometimes again while it goes on.
@@ -119,8 +134,26 @@ impl CrashedRun {
         let mut random = SplitMix64::new(self.seed ^ step << 20);
         let mut power = Power::on(step);
         let (mut journal, mut sink) = (Disk::new(&power), Disk::new(&power));
-        while let End::Crashed = self.live(&journal, &sink, report)? {
-            report.crashes += 1;
+        let mut is_begun = false;
+        loop {
+            let before = (journal.contents(), sink.contents());
+            match self.live(&journal, &sink, report)? {
+                End::Finished => return Ok(()),
+                End::Crashed => report.crashes += 1,
+                End::Damaged if is_begun || !before.1.is_empty() => {
+                    return Err("a journal that was begun is told to be damaged".to_owned());
+                }
+                End::Damaged => {
+                    // Whoever reads that removes it.
+                    report.told_unbegun += 1;
+                    if before != (journal.contents(), sink.contents()) {
+                        return Err("a damaged journal or its sink was changed".to_owned());
+                    }
+                    journal = Disk::holding(Vec::new(), &power);
+                    continue;
+                }
+            }
+            is_begun = journal.is_begun() || is_begun;
             let again = match random.below(3) {
                 0 => random.below(60),
                 _ => u64::MAX,
@@ -130,8 +163,43 @@ impl CrashedRun {
             let is_killed = random.below(4) == 0;
             journal = journal.after_crash(is_killed, &mut random, &power);
             sink = sink.after_crash(is_killed, &mut random, &power);
+            self.damage_head(&journal, &sink, &mut random, report)?;
         }
-        Ok(())
+    }
+
+    /// Goes on from copies of the disks, of which the journal's has a damaged head: the results are right, or the damage is told and nothing
+    /// is changed.
+    fn damage_head(
+        &self,
+        journal: &Disk,
+        sink: &Disk,
+        random: &mut SplitMix64,
+        report: &mut CrashReport,
+    ) -> Result<(), String> {
+        let (mut contents, results) = (journal.contents(), sink.contents());
+        if contents.len() < PAGE_BYTES {
+            return Ok(());
+        }
+        match random.below(4) {
+            0 => contents[..PAGE_BYTES].fill(0),
+            1 => contents.clear(),
+            _ => contents[random.below(HEAD_TEXT_BYTES) as usize] = 0,
+        }
+        let power = Power::on(u64::MAX);
+        let journal = Disk::holding(contents.clone(), &power);
+        let sink = Disk::holding(results.clone(), &power);
+        let mut unseen = CrashReport::default();
+        let ended = self.live(&journal, &sink, &mut unseen);
+        match ended.map_err(|what| format!("with a damaged head: {what}"))? {
+            End::Damaged if (journal.contents(), sink.contents()) != (contents, results) => {
+                Err("a journal with a damaged head, or its sink, was changed".to_owned())
+            }
+            End::Damaged => {
+                report.told_heads += 1;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// One life of the run, from what the disks have until its end or the crash.
@@ -149,6 +217,7 @@ impl CrashedRun {
             Err(JournalError::Disk(_)) if journal_disk.power().is_off() => Ok(End::Crashed),
             // The store says so of everything that follows a write that failed.
             Err(JournalError::Damaged { .. }) if journal_disk.power().is_off() => Ok(End::Crashed),
+            Err(JournalError::Damaged { .. }) => Ok(End::Damaged),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -165,11 +234,31 @@ impl CrashedRun {
             sink: "a file".to_owned(),
         };
         let mut is_new = false;
-        let begin = || {
+        let is_broken = self.broken == Some(BrokenDelivery::TornIsUnbegun);
+        if is_broken
+            && journal_disk
+                .contents()
+                .iter()
+                .take(HEAD_TEXT_BYTES as usize)
+                .any(|byte| *byte == 0)
+        {
+            journal_disk.set_len(0).map_err(JournalError::Disk)?;
+        }
+        let is_empty = journal_disk.contents().is_empty();
+        let begin = || -> Result<Vec<u8>, JournalError> {
             is_new = true;
-            0_u64.to_le_bytes().to_vec()
+            let place = sink_disk.contents().len() as u64;
+            // As runs refuse it: nobody knows which results these are.
+            match is_empty && place > 0 && !is_broken {
+                true => Err(JournalError::Damaged {
+                    offset: 0,
+                    reason: "it is empty, and the sink is not".to_owned(),
+                }),
+                false => Ok(place.to_le_bytes().to_vec()),
+            }
         };
         let (journal, state) = Journal::open(journal_disk.clone(), &texts, begin)?;
+        journal_disk.begun();
         report.begun_anew += u64::from(is_new && journal_disk.has_crashed());
         let mut sink = FileSink::new(sink_disk.clone(), self.broken);
         let (place, _) = state.position.split_at_checked(8).unwrap_or_default();

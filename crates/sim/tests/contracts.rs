@@ -4,10 +4,9 @@
 
 use std::time::Duration;
 
-use exoskel_flow::contract::{Contract, Lack, Limit, PlannerSettings, SlotDecision};
+use exoskel_flow::contract::{Contract, ItemsDeadline, Lack, Limit, PlannerSettings, SlotDecision};
 use exoskel_flow::{FunctionId, Skeleton};
-use exoskel_sim::Spread;
-use exoskel_sim::contracts::{ContractReport, ContractScenario};
+use exoskel_sim::contracts::{ContractReport, ContractScenario, ItemTimes};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -54,7 +53,7 @@ fn a_throughput_is_met_after_a_step_and_nothing_is_reversed() {
             (0, 0),
             "seed {seed}"
         );
-        if scenario.spread == Spread::Exponential {
+        if scenario.times == ItemTimes::Exponential {
             // Then few items say little of their mean.
             continue;
         }
@@ -184,7 +183,7 @@ fn a_slot_of_half_the_speed_has_half_a_share() {
 fn a_deadline_is_kept() {
     let mut contract = throughput(0.0);
     contract.throughput = None;
-    contract.deadline = Some(exoskel_flow::contract::ItemsDeadline {
+    contract.deadline = Some(ItemsDeadline {
         time: 60 * SECOND,
         items: 6000,
     });
@@ -200,4 +199,99 @@ fn a_deadline_is_kept() {
     );
     let most = report.slots.iter().map(|(_, slots)| *slots).max().unwrap();
     assert!(most <= 12, "{most} slots");
+}
+
+/// A deadline for items that all take the same.
+fn deadline(seconds: u32, items: u64, item: Duration, slots_max: u32) -> ContractScenario {
+    let contract = Contract {
+        slots_max,
+        deadline: Some(ItemsDeadline {
+            time: SECOND * seconds,
+            items,
+        }),
+        ..Contract::fixed(1)
+    };
+    let mut scenario = ContractScenario::new(8, contract, item);
+    scenario.times = ItemTimes::Constant;
+    scenario
+}
+
+/// When the contract's lack was told first.
+fn lack(report: &ContractReport) -> Option<(Duration, &Lack)> {
+    report
+        .decisions
+        .iter()
+        .find_map(|(at, decision)| match decision {
+            SlotDecision::Lacks(lack) => Some((*at, lack)),
+            _ => None,
+        })
+}
+
+/// Aim: items that run show how long items take before the first of them has ended.
+#[test]
+fn items_of_seconds_are_seen_before_they_end() {
+    let mut scenario = ContractScenario::new(9, throughput(0.5), 8 * SECOND);
+    scenario.times = ItemTimes::Constant;
+    scenario.end = 120 * SECOND;
+    let report = play(&scenario);
+    let first = report.moves().next().unwrap();
+    assert!(first.0 < 8 * SECOND, "{:?}", report.decisions);
+    let found = report.slots_after(Duration::ZERO, 4).unwrap();
+    assert!(found <= 32 * SECOND, "{found:?}: {:?}", report.decisions);
+    assert!(report.slots_at(scenario.end) <= 5, "{:?}", report.decisions);
+}
+
+/// Aim: a deadline of few long items is kept if slots are to spare, and if the most slots can't do it that is told before it has passed.
+#[test]
+fn a_deadline_of_few_long_items_is_kept_or_its_lack_is_told_in_time() {
+    let kept = play(&deadline(45, 20, 8 * SECOND, 8));
+    let in_time = kept.outcomes.partition_point(|at| *at <= 45 * SECOND);
+    assert!(in_time >= 20, "{in_time} items: {:?}", kept.decisions);
+    assert_eq!(lack(&kept), None);
+    let (at, lacks) = {
+        let missed = play(&deadline(45, 20, 8 * SECOND, 3));
+        let (at, lack) = lack(&missed).unwrap();
+        (at, lack.clone())
+    };
+    assert!(
+        at < 40 * SECOND && matches!(lacks, Lack::Degree(3)),
+        "{at:?} {lacks:?}"
+    );
+    let (at, lacks) = {
+        let missed = play(&deadline(20, 20, 30 * SECOND, 64));
+        let (at, lack) = lack(&missed).unwrap();
+        (at, lack.clone())
+    };
+    assert!(
+        at < 20 * SECOND && matches!(lacks, Lack::Deadline(_)),
+        "{at:?} {lacks:?}"
+    );
+}
+
+/// Aim: contracts over items of seconds, beside what somebody would do who knows how long they take. Method: seeds of constant, even,
+/// exponential and mixed times with and without a step; the figures of more of them are in docs/virtual-time.md.
+#[test]
+fn items_of_seconds_of_all_kinds_need_few_slots_too_many_and_no_turns_within_a_window() {
+    let (mut seeds, mut deadlines, mut late, mut too_many) = (0, 0, 0, 0);
+    for seed in 1..=1000 {
+        let (scenario, step) = ContractScenario::with_any_items(seed);
+        if scenario.phases[0].item < SECOND {
+            continue;
+        }
+        seeds += 1;
+        let report = scenario.run().unwrap_or_else(|broken| panic!("{broken}"));
+        let changes: Vec<Duration> = step.into_iter().collect();
+        assert_eq!(report.reversals(&changes, 10 * SECOND).1, 0, "seed {seed}");
+        let needed = scenario.slots_needed(step.unwrap_or_default()) as usize;
+        if let Some(deadline) = scenario.contract.deadline {
+            deadlines += 1;
+            let in_time = report.outcomes.partition_point(|at| *at <= deadline.time);
+            late += u32::from((in_time as u64) < deadline.items);
+        } else if report.slots_at(scenario.end) > needed + 1 {
+            too_many += 1;
+        }
+    }
+    assert!(seeds > 300 && deadlines > 80, "{seeds} seeds, {deadlines}");
+    assert!(late * 20 <= deadlines, "{late} of {deadlines} deadlines");
+    assert!(too_many * 20 <= seeds, "{too_many} of {seeds} seeds");
 }

@@ -17,6 +17,8 @@ fn each_result_is_delivered_once() {
         });
         all.crashes += report.crashes;
         all.begun_anew += report.begun_anew;
+        all.told_unbegun += report.told_unbegun;
+        all.told_heads += report.told_heads;
         all.early_found += report.early_found;
         all.many_continued += report.many_continued;
         all.folds_continued += report.folds_continued;
@@ -24,6 +26,8 @@ fn each_result_is_delivered_once() {
     assert!(
         all.crashes > 300
             && all.begun_anew > 0
+            && all.told_unbegun > 0
+            && all.told_heads > 100
             && all.early_found > 0
             && all.many_continued > 0
             && all.folds_continued > 0,
@@ -44,6 +48,8 @@ fn a_broken_delivery_is_seen() {
         (BrokenDelivery::NotCutBack, ResultForm::Folded),
         (BrokenDelivery::ItemTooEarly, ResultForm::Many),
         (BrokenDelivery::FoldTooLate, ResultForm::Folded),
+        (BrokenDelivery::TornIsUnbegun, ResultForm::One),
+        (BrokenDelivery::TornIsUnbegun, ResultForm::Many),
     ] {
         let seen = (1..=10).any(|seed| crash_everywhere(seed, form, Some(broken)).is_err());
         assert!(seen, "{broken:?} of {form:?}");

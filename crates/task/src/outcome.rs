@@ -91,6 +91,13 @@ pub enum Contents {
         /// How many there may be at a time, of all items.
         maximum: u32,
     },
+    /// The item would be made into parts while too many bytes are kept.
+    TooManyBytes {
+        /// How many may be kept at a time, of all items.
+        maximum: u64,
+        /// The item is itself one of the parts that the function makes: what recurs may never end.
+        recurs: bool,
+    },
     /// There were no items to make one of, and no initial value.
     NothingToReduce,
     /// The item is larger than what the slot takes that it was for.

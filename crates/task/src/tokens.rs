@@ -15,6 +15,8 @@ pub(crate) struct Tokens {
     batches: BTreeMap<u64, Stored>,
     /// Batches whose origin is not trusted.
     untrusted: usize,
+    /// The memory that all batches take.
+    bytes: u64,
     /// Each item is a batch by itself, since it may come here again while others of its batch still wait.
     is_single: bool,
 }
@@ -23,7 +25,11 @@ pub(crate) struct Tokens {
 struct Stored {
     batch: Batch,
     remaining: u32,
+    bytes: u64,
 }
+
+/// Nodes of a map may be half empty.
+const STORED_BYTES: u64 = 2 * size_of::<(u64, Stored)>() as u64;
 
 /// The tokens of one frame.
 #[derive(Debug, Default)]
@@ -75,7 +81,19 @@ impl Tokens {
         }
         let remaining = batch.count();
         self.untrusted += usize::from(!batch.origin().is_trusted());
-        self.batches.insert(first, Stored { batch, remaining });
+        let bytes = STORED_BYTES + batch.bytes();
+        self.bytes += bytes;
+        let stored = Stored {
+            batch,
+            remaining,
+            bytes,
+        };
+        self.batches.insert(first, stored);
+    }
+
+    /// The memory that they take. A batch takes all of its own until the last of its items is through.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Whether all tokens here are of trusted origins.
@@ -156,6 +174,7 @@ impl Tokens {
             stored.remaining = stored.remaining.saturating_sub(count);
             if stored.remaining == 0 {
                 self.untrusted -= usize::from(!stored.batch.origin().is_trusted());
+                self.bytes -= stored.bytes;
                 self.batches.remove(&first);
             }
             position += u64::from(count);
@@ -201,6 +220,9 @@ mod tests {
         tokens.release(&(3..5));
         assert!(tokens.collect(3..4).is_none());
         assert_eq!(tokens.batches.len(), 1);
+        assert!(tokens.bytes() > STORED_BYTES);
+        tokens.release(&(5..6));
+        assert_eq!(tokens.bytes(), 0);
     }
 
     #[test]

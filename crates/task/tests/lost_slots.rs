@@ -102,6 +102,7 @@ impl Site {
                         Contents::WorkersLost { .. }
                         | Contents::TooLarge { .. }
                         | Contents::TooManyParts { .. }
+                        | Contents::TooManyBytes { .. }
                         | Contents::NothingToReduce => None,
                         Contents::Refused(origin) => panic!("refused of {origin:?}"),
                         Contents::Records(reader, _) => Some(reader),

@@ -59,14 +59,25 @@ struct Site {
 impl Site {
     /// A site with one slot, and some items.
     fn new(skeleton: Skeleton, slot: u32, items: u8) -> Self {
+        let limits = (1 << 30, MESSAGE_BYTES_MAX);
+        let mut site = Self::keeping(limits, skeleton, slot, items);
+        site.router.end_of_input(STREAM, NOW);
+        site.pump();
+        site
+    }
+
+    /// A site to which more items may come, that keeps so many bytes of what items are made into, besides two messages of so many.
+    fn keeping(limits: (u64, u64), skeleton: Skeleton, slot: u32, items: u8) -> Self {
+        let (kept_bytes_max, message_bytes_max) = limits;
         let config = SchedulerConfig {
             grant_bytes: 64,
             grant_bytes_min: 64,
             submitted_max: SUBMITTED_MAX,
+            kept_bytes_max,
             ..SchedulerConfig::default()
         };
         let mut site = Self {
-            router: Router::new(config, MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX),
+            router: Router::new(config, message_bytes_max, MESSAGE_BYTES_MAX),
             frames: Vec::new(),
             outcomes: Vec::new(),
             total: None,
@@ -86,14 +97,17 @@ impl Site {
         };
         site.router.open(STREAM, plan, NOW).unwrap();
         site.start(slot);
+        site.admit(items);
+        site
+    }
+
+    fn admit(&mut self, items: u8) {
         let mut builder = BatchBuilder::default();
         for value in 0..items {
             builder.push(Format::Pickle, &[value], &[], Vec::new());
         }
-        site.router.admit(STREAM, builder.take(Origin::user()), NOW);
-        site.router.end_of_input(STREAM, NOW);
-        site.pump();
-        site
+        self.router.admit(STREAM, builder.take(Origin::user()), NOW);
+        self.pump();
     }
 
     fn start(&mut self, slot: u32) {
@@ -237,6 +251,55 @@ fn answers_are_of_the_kind_that_is_due() {
     assert_eq!(error, ReceiveError::NotFolded);
 }
 
+/// Aim: memory for each of very many records of a byte or two, of which a frame can't have so many.
+#[test]
+fn records_are_counted_before_anything_is_kept_of_them() {
+    let many = records(&vec![&b""[..]; 5000], Format::Pickle, true);
+    for retriable in [false, true] {
+        let mut site = Site::new(*seq(0), TRUSTED, 1);
+        let (slot, execute) = site.frame();
+        let answer = match retriable {
+            true => ToManager::Retriable {
+                frame: execute.frame,
+                first: execute.first,
+                count: 5000,
+                busy: 1,
+                records: many.clone(),
+            },
+            false => ToManager::Results {
+                frame: execute.frame,
+                first: execute.first,
+                reached: 1,
+                count: 5000,
+                busy: 1,
+                records: many.clone(),
+            },
+        };
+        let error = site.is_refused(slot, &execute, &answer);
+        let (count, maximum) = (5000, 4096);
+        assert_eq!(error, ReceiveError::ItemsOfNoFrame { count, maximum });
+    }
+    // Items of one frame may have many parts each, and not all of them the most.
+    let mut site = Site::new(map(), TRUSTED, 3);
+    let (slot, execute) = site.frame();
+    let mut lists = BytesMut::new();
+    for _ in 0..3 {
+        put_varint(&mut lists, u64::from(PARTS_MAX) << 1);
+    }
+    let answer = ToManager::Expanded {
+        frame: execute.frame,
+        first: execute.first,
+        count: 3,
+        busy: 1,
+        lists: lists.freeze(),
+    };
+    let error = site.is_refused(slot, &execute, &answer);
+    assert!(
+        error.to_string().contains("more parts in an answer"),
+        "{error}"
+    );
+}
+
 /// Aim: more parts than the limit, parts that aren't there, and exceptions among them end the session.
 #[test]
 fn parts_are_counted() {
@@ -293,6 +356,45 @@ fn what_is_fed_back_for_ever_ends_at_a_limit() {
         panic!("{outcomes:?}");
     };
     assert_eq!((maximum, site.total), (SUBMITTED_MAX, Some(1)));
+}
+
+/// Aim: what branches for ever ends at a limit of bytes, and nothing is kept of it then. Method: an item, and what it comes to, becomes two parts
+/// each time, until it fails; the slot answers what it still has. Another item comes as far as the first at least.
+#[test]
+fn what_branches_for_ever_ends_at_a_limit_of_bytes() {
+    let divide = Skeleton::Divide {
+        is_base: FunctionId(0),
+        base: FunctionId(0),
+        divide: FunctionId(1),
+        conquer: FunctionId(2),
+    };
+    let limits = (1 << 16, 1 << 15);
+    let two = records(&[&[1; 25], &[2; 25]], Format::Pickle, false);
+    for skeleton in [feedback(), divide] {
+        let mut site = Site::keeping(limits, skeleton, TRUSTED, 1);
+        let mut answers = [0, 0];
+        for (number, answers) in answers.iter_mut().enumerate() {
+            while site.outcomes.is_empty() {
+                let (slot, execute) = site.frame();
+                site.say(slot, &expanded(&execute, 2 << 1, &two)).unwrap();
+                *answers += execute.count;
+                assert!(*answers < SUBMITTED_MAX / 2, "it ends by bytes");
+            }
+            let contents = site.outcomes.remove(0).contents;
+            let Contents::TooManyBytes { maximum, recurs } = contents else {
+                panic!("{contents:?}");
+            };
+            assert_eq!((maximum, recurs), (1 << 17, true));
+            while !site.frames.is_empty() {
+                let (slot, execute) = site.frame();
+                site.say(slot, &expanded(&execute, 2 << 1, &two)).unwrap();
+            }
+            if number == 0 {
+                site.admit(1);
+            }
+        }
+        assert!(answers[0] > 20 && answers[1] >= answers[0], "{answers:?}");
+    }
 }
 
 /// Aim: what is folded are items that the slot has, each once.

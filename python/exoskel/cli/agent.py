@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from .. import _core, control_groups
-from ..agent_jobs import AgentLimits, HostJobs
+from ..agent_jobs import THREADS, AgentLimits, HostJobs
 from ..agents_launcher import AGENT_PORT, ENDPOINT
 from ..errors import ExoskelError
 from ..host_sandbox import check_table
@@ -27,8 +27,6 @@ __all__ = ["add_commands"]
 
 _JOBS, _JOBS_MAX = 16, 10_000
 _PROCESSES, _PROCESSES_MAX = 1024, 100_000
-# Of those that are asked how their jobs stand, or are told to end one; each job has a thread of its own.
-_THREADS = 4
 # Between two looks at what is to be logged.
 _LOOK_SECONDS = 0.5
 _PATHS = ("key", "revocation_list", "trust_anchors", "vomsdir")
@@ -143,7 +141,7 @@ def _agent(arguments: argparse.Namespace) -> int:
     ):
         _check_sandbox(node._node.sandbox_table(), account, own)
         told = policy.confined(arguments.policy)
-        endpoint = node.endpoint(ENDPOINT, threads=_THREADS)
+        endpoint = node.endpoint(ENDPOINT, threads=THREADS)
         endpoint.stream_handler(jobs.start)
         endpoint.stream_handler(jobs.start_detached)
         endpoint.handler(jobs.jobs)

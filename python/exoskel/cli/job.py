@@ -126,6 +126,11 @@ def _short(program: str) -> str:
 
 
 def _state(job: dict[str, Any]) -> str:
+    state = _kind(job)
+    return f"{state}; its agent doesn't answer" if job.get("is_late") is True else state
+
+
+def _kind(job: dict[str, Any]) -> str:
     if not job["has_creator"]:
         return "goes on without its creator"
     return "detached" if job["is_detached"] else "runs"

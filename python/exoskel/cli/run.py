@@ -1,13 +1,16 @@
 """``exoskel run``: a program of a Python file over a source into a sink."""
 
 import argparse
+import builtins
+import functools
+import operator
 import os
 import runpy
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..contracts import Contract, ParDegree, Throughput
+from ..contracts import Contract, Deadline, ParDegree, Throughput
 from ..formats import Files, JsonLines, Lines, Records
 from ..hosts import read_hosts
 from ..options import DISCOVER, ManagerOptions
@@ -22,6 +25,18 @@ if TYPE_CHECKING:
 __all__ = ["add_commands"]
 
 _KINDS = "jsonl:FILE, lines:FILE, files:FOLDER, files:FOLDER/PATTERN or records:FILE:DTYPE:SHAPE"
+# What there is nobody for in a run without a manager.
+_OF_SLOTS = (
+    "journal",
+    "workers",
+    "slots",
+    "throughput",
+    "deadline",
+    "timeout",
+    "retries-on",
+    "launch",
+    "stragglers",
+)
 _ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".txt": "lines"}
 
 
@@ -71,6 +86,23 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
         type=float,
         metavar="RATE",
         help="keep this many items a second, with as few slots as that needs",
+    )
+    parser.add_argument(
+        "--deadline",
+        type=_deadline,
+        metavar="SECONDS:ITEMS",
+        help="have so many items done after so many seconds, with as few slots as that needs",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        metavar="SECONDS",
+        help="how long an item may run (default: for ever)",
+    )
+    parser.add_argument(
+        "--retries-on",
+        metavar="CLASS,CLASS",
+        help="exceptions after which an item runs again: names in the Python file, or Python's own, such as OSError",
     )
     parser.add_argument(
         "--launch",
@@ -131,7 +163,7 @@ def _run_whole(arguments: argparse.Namespace) -> int:
     if arguments.sequential:
         summary = _run_sequential(arguments, program, source, sink)
     else:
-        summary = _run_on_slots(arguments, program, source, sink)
+        summary = _run_on_slots(arguments, program, source, sink, names)
     # Results may go to standard output.
     if not arguments.sink.endswith(":-"):
         data = {"results": summary.results, "skipped": summary.skipped, "earlier": summary.earlier}
@@ -144,16 +176,22 @@ def _run_whole(arguments: argparse.Namespace) -> int:
 
 
 def _run_on_slots(
-    arguments: argparse.Namespace, program: Skeleton[Any, Any], source: Any, sink: Any
+    arguments: argparse.Namespace,
+    program: Skeleton[Any, Any],
+    source: Any,
+    sink: Any,
+    names: dict[str, Any],
 ) -> Any:
     from ..runs import run
 
     options: ManagerOptions = {}
     if arguments.workers is not None:
         options["workers"] = arguments.workers
-    for name in ("credential", "policy", "stragglers"):
+    for name in ("credential", "policy", "stragglers", "timeout"):
         if getattr(arguments, name) is not None:
             options[name] = getattr(arguments, name)
+    if arguments.retries_on is not None:
+        options["retries_on"] = _exceptions(arguments.retries_on, names)
     contract: Contract | None = arguments.slots
     slots = None
     if arguments.workers not in (None, DISCOVER):
@@ -162,9 +200,10 @@ def _run_on_slots(
         options["launch"], slots = _launcher(arguments)
     elif arguments.python is not None:
         raise UsageError("got --python without --launch ssh:HOST,HOST, expected both")
-    if arguments.throughput is not None:
-        rate = Throughput(arguments.throughput)
-        contract = rate if contract is None else rate & contract
+    rate = None if arguments.throughput is None else Throughput(arguments.throughput)
+    kept = [one for one in (rate, arguments.deadline) if one is not None]
+    if kept:
+        contract = functools.reduce(operator.and_, [*kept, *([contract] if contract else [])])
     elif contract is None and slots is not None:
         contract = ParDegree(slots)
     return run(
@@ -201,8 +240,8 @@ def _run_sequential(
 ) -> Any:
     from ..runs import run_here
 
-    for name in ("journal", "workers", "slots", "throughput", "launch", "stragglers"):
-        if getattr(arguments, name) is not None:
+    for name in _OF_SLOTS:
+        if getattr(arguments, name.replace("-", "_")) is not None:
             raise UsageError(f"got --{name} with --sequential, expected one of them")
     return run_here(program, source, sink, arguments.errors)
 
@@ -213,6 +252,27 @@ def _degree(text: str) -> ParDegree:
         return ParDegree(int(least), int(most) if dash else None)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"got {text}, expected 4 or 2-8") from error
+
+
+def _deadline(text: str) -> Deadline:
+    seconds, _, items = text.partition(":")
+    try:
+        return Deadline(float(seconds), int(items))
+    except ValueError as error:
+        expected = "SECONDS:ITEMS, such as 600:1000 for 1000 items in ten minutes"
+        raise argparse.ArgumentTypeError(f"got {text}, expected {expected}") from error
+
+
+def _exceptions(words: str, names: dict[str, Any]) -> tuple[type[Exception], ...]:
+    found = []
+    for word in words.split(","):
+        one = names.get(word, getattr(builtins, word, None))
+        if not (isinstance(one, type) and issubclass(one, Exception)):
+            raise UsageError(
+                f"got --retries-on {word}, expected the name of a class of exceptions: one of the Python file, or Python's own"
+            )
+        found.append(one)
+    return tuple(found)
 
 
 def _load(named: str) -> dict[str, Any]:

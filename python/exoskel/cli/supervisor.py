@@ -20,6 +20,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from .. import _core, own_folders
+from ..folder_remover import FolderRemover
 from ..options import sealed
 from ..worker_log import WorkerLog
 from ..zygote import Zygote
@@ -111,6 +112,7 @@ class Supervisor:
             *([self._announcer] if announced else []),
         ]
         self._selector = selectors.DefaultSelector()
+        self._remover = FolderRemover(self._selector)
         self._output: SlotOutput | None = None
         if folder is not None:
             self._output = SlotOutput(self._selector, self._log)
@@ -155,6 +157,7 @@ class Supervisor:
     ) -> None:
         self._end_all()
         self._end_zygote()
+        self._remover.close()
         self._prctl(_ADOPT_ORPHANS, 0, 0, 0, 0)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
@@ -334,7 +337,7 @@ class Supervisor:
         _, status = os.waitpid(process, 0)
         self._end_orphans()
         if self._folder is not None:
-            own_folders.remove(os.path.join(self._folder, str(process)))
+            self._remover.remove(os.path.join(self._folder, str(process)))
         return os.waitstatus_to_exitcode(status)
 
     def _end_orphans(self) -> None:
@@ -342,6 +345,8 @@ class Supervisor:
         running = {slot.process for slot in self._all if slot.process is not None}
         if self._zygote is not None:
             running.add(self._zygote.process)
+        if self._remover.process is not None:
+            running.add(self._remover.process)
         deadline = time.monotonic() + _ORPHANS_SECONDS
         while orphans := _children() - running - self._others:
             for orphan in orphans:

@@ -82,6 +82,11 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
         metavar="COMMAND",
         help="the ssh client and its options (default: %(default)s)",
     )
+    parser.add_argument(
+        "--announce",
+        action="store_true",
+        help="have the workers that are started say on their networks that they are there (exoskel worker --announce)",
+    )
     parser.add_argument("--stop", action="store_true", help="stop the workers instead")
     parser.set_defaults(run=_up)
 
@@ -239,6 +244,8 @@ def start_script(arguments: argparse.Namespace, host: HostAddress, credential_by
     words = ["--background", *worker_words(host.options)]
     if arguments.slots is not None and "slots" not in dict(host.options):
         words.append(f"--slots={int(arguments.slots)}")
+    if arguments.announce:
+        words.append("--announce")
     steps = [
         "umask 077",
         'mkdir -p "$HOME/.exoskel/run"',

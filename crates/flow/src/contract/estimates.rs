@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::Workload;
 
 /// Spans of time, the shortest first, that estimates are made of: a short one sees changes early, a long one sees them surely.
-const SPANS: [Duration; 7] = [
+const SPANS: [Duration; 9] = [
     Duration::from_secs(1),
     Duration::from_secs(2),
     Duration::from_secs(4),
@@ -14,6 +14,8 @@ const SPANS: [Duration; 7] = [
     Duration::from_secs(16),
     Duration::from_secs(32),
     Duration::from_secs(64),
+    Duration::from_secs(128),
+    Duration::from_secs(256),
 ];
 
 /// A span that is long enough to say something of a surplus, however few its items are.
@@ -23,12 +25,16 @@ const LONG: Duration = Duration::from_secs(16);
 const SURE: Duration = Duration::from_secs(4);
 const DOUBT_OF_SHORT: f64 = 1.5;
 
+/// And what few items say by so much more.
+const DOUBT_OF_FEW: f64 = 2.5;
+
 /// In a span so long frames have grown to what they will be.
 const STEADY: Duration = Duration::from_secs(8);
 
 /// What is judged by is the last so much time, or so much more that this many items were done in it, or what there is.
 const JUDGED: Duration = Duration::from_secs(2);
 const JUDGED_ITEMS: u64 = 8;
+const JUDGED_ITEMS_EACH: u64 = 2;
 
 /// Of few items, the truth may be far below their mean, but by no multiple of it: what their sum says of the mean, if times are exponential.
 const SKEW: f64 = 1.3;
@@ -39,14 +45,25 @@ const GAP: Duration = Duration::from_secs(1);
 /// Fewer items say nothing of what an item costs.
 const ITEMS_MIN: u64 = 16;
 
+/// So few say little, and of fewer the mean says nothing.
+const ITEMS_FEW: u64 = 3;
+
 /// The first item of each slot is passed over, unless it takes longer than this.
-const COLD_TIME: Duration = Duration::from_secs(10);
+const COLD_TIME: Duration = Duration::from_secs(2);
+
+/// Of so many items it is known by themselves how far their times are from their mean.
+const ITEMS_OWN: u64 = 64;
 
 /// A span whose mean may be farther from the truth than this share of it says nothing, unless it is the longest.
 const DOUBT_MAX: f64 = 0.25;
 
 /// Times of items differ by at least this share of their mean, whatever was measured.
 const VARIATION_MIN: f64 = 0.3;
+
+/// The same of what was measured by themselves. A few of them are often more alike than all are, by this share of it if it was one.
+const VARIATION_MIN_OWN: f64 = 0.15;
+const VARIATION_RISE: f64 = 2.0;
+const VARIATION_FALL_OWN: f64 = 0.8;
 
 /// What they are thought to differ by before anything is known, and how fast that is given up.
 const VARIATION_UNKNOWN: f64 = 1.0;
@@ -66,8 +83,14 @@ pub(super) struct Span {
     pub(super) full: f64,
     /// Seconds of slots for an item.
     pub(super) cost: f64,
+    /// It is all that was seen.
+    is_whole: bool,
     /// Seconds of slots that had items.
     occupied: f64,
+    /// Seconds of slots for the items that were done, from their beginning.
+    answered: f64,
+    /// How far the times of the items are from their mean, as a share of it, as far as so few show that.
+    variation: f64,
 }
 
 /// Sums over the time that is believed.
@@ -78,6 +101,8 @@ struct WorkLook {
     items: u64,
     /// Seconds of slots that had items.
     occupied: f64,
+    /// The same up to their last answers.
+    answered: f64,
     /// Seconds of slots.
     there: f64,
 }
@@ -89,7 +114,11 @@ struct WorkBefore {
     finished: u64,
     /// Seconds of slots that had items.
     occupied: f64,
+    /// The same up to their last answers.
+    answered: f64,
     slots: u32,
+    /// Slots that have items.
+    running: u32,
 }
 
 /// What looks at the work have shown. While slots that have just come load what they need, nothing is learned.
@@ -116,7 +145,9 @@ impl Estimates {
             at: now,
             finished: work.finished,
             occupied: (work.occupied + work.underway).as_secs_f64(),
+            answered: work.occupied.as_secs_f64(),
             slots: work.slots,
+            running: work.running,
         };
         let last = self.seen.replace(seen);
         let last = last.filter(|last| now.saturating_sub(last.at) <= GAP);
@@ -147,6 +178,7 @@ impl Estimates {
             at: before.at + passed,
             items: before.items + work.finished.saturating_sub(last.finished),
             occupied: before.occupied + (seen.occupied - last.occupied).max(0.0),
+            answered: before.answered + (seen.answered - last.answered).max(0.0),
             there: before.there + passed.as_secs_f64() * f64::from(work.slots),
         });
         let longest = SPANS[SPANS.len() - 1];
@@ -191,6 +223,19 @@ impl Estimates {
         self.answered.is_some()
     }
 
+    /// Whether so few items were seen that they may all be other than most are.
+    pub(super) fn is_new(&self) -> bool {
+        let last = self.looks.back().map_or(0, |look| look.items);
+        let first = self.looks.front().map_or(0, |look| look.items);
+        last - first < ITEMS_MIN
+    }
+
+    /// Seconds for which the items that run have run.
+    pub(super) fn underway(&self) -> f64 {
+        let seen = self.seen.map(|seen| seen.occupied - seen.answered);
+        seen.unwrap_or(0.0).max(0.0)
+    }
+
     /// How long slots were as many as now, as far as that is believed.
     pub(super) fn unchanged(&self) -> Duration {
         let now = self.looks.back().map_or(Duration::ZERO, |look| look.at);
@@ -213,7 +258,7 @@ impl Estimates {
         let lengths = SPANS.iter().filter(|length| **length >= JUDGED);
         let mut longest = None;
         for span in lengths.filter_map(|length| self.span(*length)) {
-            if span.items >= JUDGED_ITEMS {
+            if span.items >= self.judged_items() {
                 return Some(span);
             }
             longest = Some(span);
@@ -221,33 +266,58 @@ impl Estimates {
         longest.or_else(|| self.span(SPANS[0]))
     }
 
+    /// Items of slots that have begun together end together: each slot has to have done some.
+    fn judged_items(&self) -> u64 {
+        let running = self.seen.map_or(0, |seen| seen.running);
+        JUDGED_ITEMS.max(JUDGED_ITEMS_EACH * u64::from(running))
+    }
+
     /// Whether what is judged by is of enough items, or there can't be more of them.
     pub(super) fn is_sure(&self) -> bool {
         let judged = self.judged();
-        judged.is_some_and(|judged| judged.items >= JUDGED_ITEMS)
+        judged.is_some_and(|judged| judged.items >= self.judged_items())
             || self.span(SPANS[SPANS.len() - 1]).is_some()
     }
 
     /// Seconds of slots that an item takes at least. A change to less that a short span has seen counts more than what a long one has.
+    ///
+    /// Items that run count before they end: an item that has run for 6 s takes at least that.
     pub(super) fn cost_at_least(&self, doubt: f64) -> f64 {
-        let slots = self.seen.map_or(0, |seen| seen.slots);
+        let Some(seen) = self.seen else {
+            return 0.0;
+        };
+        let underway = self.underway();
         let (mut least, mut most) = (0.0, f64::INFINITY);
         for (length, span) in self.lengths_and_spans() {
-            // Short spans are many, and some of them are far from the truth by chance.
-            let doubt = if length < SURE {
-                doubt * DOUBT_OF_SHORT
-            } else {
-                doubt
+            // Short spans, and those of few items, are many, and some of them are far from the truth by chance. What was seen from the
+            // beginning is one.
+            let doubt = match () {
+                () if span.is_whole => doubt,
+                () if span.items < ITEMS_MIN => doubt * DOUBT_OF_FEW,
+                () if length < SURE || span.items < ITEMS_OWN => doubt * DOUBT_OF_SHORT,
+                () => doubt,
             };
-            // All that run now may be done in a moment.
-            let items = span.items + u64::from(slots);
-            let surely = span.occupied / items.max(1) as f64 * self.least(items, doubt);
+            let together = span.answered + underway;
+            // All that run now may be done in a moment: if times are all the same, the mean of them all is not above the truth. If they
+            // differ, it may be by chance, and the more so the fewer have ended.
+            let if_same = together / (span.items + u64::from(seen.running)).max(1) as f64;
+            let ended = span.items + 1;
+            let seconds = match span.is_whole {
+                true => together,
+                false => span.occupied,
+            };
+            let if_not = seconds / ended as f64 * self.least(&span, ended, doubt);
+            // In less time than an item takes, what ends and what doesn't is no matter of chance.
+            let mut surely = match span.is_whole || span.items >= u64::from(seen.running) {
+                true => if_same.min(if_not),
+                false => 0.0,
+            };
+            if span.items >= ITEMS_FEW {
+                surely = surely.max(span.cost * self.least(&span, span.items, doubt));
+            }
             least = surely.min(most).max(least);
-            if span.items >= ITEMS_MIN {
-                least = (span.cost * self.least(span.items, doubt))
-                    .min(most)
-                    .max(least);
-                most = most.min(span.cost * (1.0 + self.doubt(span.items, doubt)));
+            if span.items >= ITEMS_FEW {
+                most = most.min(span.cost * self.most(&span, doubt));
             }
         }
         least
@@ -255,34 +325,58 @@ impl Estimates {
 
     /// Seconds of slots that an item takes at most, if enough is known. A change that only the short spans have seen counts.
     pub(super) fn cost_at_most(&self, doubt: f64) -> Option<f64> {
-        let longest = self.span(LONG);
-        let short = SPANS.iter().filter(|length| **length < LONG);
-        let short = short.filter_map(|length| self.span(*length));
-        let sure = short.filter(|span| self.doubt(span.items, doubt) <= DOUBT_MAX);
-        let spans = sure.chain(longest).filter(|span| span.items >= ITEMS_MIN);
-        let most = spans.map(|span| {
-            let cost = span.occupied / span.items as f64;
-            cost * (1.0 + self.doubt(span.items, doubt))
-        });
-        most.reduce(f64::max)
+        let mut most: Option<f64> = None;
+        for (length, span) in self.lengths_and_spans() {
+            if span.items < ITEMS_MIN {
+                continue;
+            }
+            let is_sure = self.doubt(&span, span.items, doubt) <= DOUBT_MAX;
+            if is_sure || length >= LONG {
+                let cost = span.answered / span.items as f64;
+                let cost = cost * (1.0 + self.doubt(&span, span.items, doubt));
+                most = Some(most.map_or(cost, |most| most.max(cost)));
+            }
+            if length >= LONG {
+                break;
+            }
+        }
+        most.map(|most| most.max(self.cost_at_least(doubt)))
     }
 
-    /// How far the mean of so many items may be from the truth, as a share of it.
-    fn doubt(&self, items: u64, deviations: f64) -> f64 {
-        let variation = self.variation.unwrap_or(VARIATION_UNKNOWN);
-        let variation = variation.clamp(VARIATION_MIN, VARIATION_MAX);
+    /// How far the mean of so many items of a span may be from the truth, as a share of it.
+    fn doubt(&self, span: &Span, items: u64, deviations: f64) -> f64 {
+        let variation = match span.items < ITEMS_OWN {
+            true => span.variation.clamp(VARIATION_MIN_OWN, VARIATION_MAX),
+            false => {
+                let variation = self.variation.unwrap_or(VARIATION_UNKNOWN);
+                variation.clamp(VARIATION_MIN, VARIATION_MAX)
+            }
+        };
         deviations * variation / (items.max(1) as f64).sqrt()
     }
 
     /// The share of the mean of so many items that the truth is not below.
-    fn least(&self, items: u64, deviations: f64) -> f64 {
-        let doubt = self.doubt(items, deviations);
+    fn least(&self, span: &Span, items: u64, deviations: f64) -> f64 {
+        let doubt = self.doubt(span, items, deviations);
         (1.0 - doubt).max(1.0 / (1.0 + SKEW * doubt))
     }
 
+    /// The multiple of the mean of its items that the truth is not above.
+    fn most(&self, span: &Span, deviations: f64) -> f64 {
+        let doubt = self.doubt(span, span.items, deviations);
+        match span.items >= ITEMS_MIN {
+            true => 1.0 + doubt,
+            false => (SKEW * doubt).exp(),
+        }
+    }
+
+    /// All spans that there are, and what there is.
     fn lengths_and_spans(&self) -> impl Iterator<Item = (Duration, Span)> {
-        let spans = SPANS.iter();
-        spans.filter_map(|length| Some((*length, self.span(*length)?)))
+        let last = self.looks.back().map_or(Duration::ZERO, |look| look.at);
+        let whole = SPANS[0]..SPANS[SPANS.len() - 1];
+        let whole = Some(last).filter(|last| whole.contains(last));
+        let spans = SPANS.iter().copied().chain(whole);
+        spans.filter_map(|length| Some((length, self.span(length)?)))
     }
 
     /// The last so much believed time, if there is so much.
@@ -290,19 +384,51 @@ impl Estimates {
         let last = self.looks.back()?;
         let begin = last.at.checked_sub(length)?;
         let place = self.looks.partition_point(|look| look.at <= begin);
-        let first = self.looks.get(place.checked_sub(1)?)?;
+        let place = place.checked_sub(1)?;
+        let first = self.looks.get(place)?;
         let seconds = last.at.saturating_sub(first.at).as_secs_f64();
         let items = last.items - first.items;
         let there = last.there - first.there;
         let occupied = last.occupied - first.occupied;
+        let answered = last.answered - first.answered;
         // What slots are idle between two frames is lost, too; but at first, frames are small.
-        let slots = if length >= STEADY { there } else { occupied };
+        let idle = match length >= STEADY && occupied > 0.0 {
+            true => there / occupied,
+            false => 1.0,
+        };
         Some(Span {
             items,
             rate: items as f64 / seconds,
             full: if there > 0.0 { occupied / there } else { 0.0 },
-            cost: slots / items.max(1) as f64,
+            cost: answered / items.max(1) as f64 * idle,
+            is_whole: place == 0,
             occupied,
+            answered,
+            variation: match items < ITEMS_OWN {
+                true => self.variation_from(place, answered / items.max(1) as f64),
+                false => VARIATION_UNKNOWN,
+            },
         })
+    }
+
+    /// How far the times of the items done since a look are from this mean, at most: what few of them show is little.
+    fn variation_from(&self, place: usize, mean: f64) -> f64 {
+        let (mut squares, mut count) = (0.0, 0.0);
+        let later = self.looks.iter().skip(place + 1);
+        for (before, after) in self.looks.iter().skip(place).zip(later) {
+            let items = (after.items - before.items) as f64;
+            if items > 0.0 && mean > 0.0 {
+                let distance = (after.answered - before.answered) / items / mean - 1.0;
+                squares += items * distance * distance;
+                count += 1.0;
+            }
+        }
+        // One of them gives the mean.
+        let shown = (squares / f64::max(count - 1.0, 1.0)).sqrt();
+        let unknown = VARIATION_UNKNOWN * VARIATION_FALL_OWN.powf(count);
+        f64::max(
+            shown * (1.0 + VARIATION_RISE / f64::max(count, 1.0).sqrt()),
+            unknown,
+        )
     }
 }

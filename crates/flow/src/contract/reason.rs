@@ -29,6 +29,8 @@ pub enum Lack {
     Cost(u32),
     /// So many slots are there, of so many that are wanted.
     Workers(u32, u32),
+    /// An item takes so long that what nobody has begun can't be done by the deadline.
+    Deadline(Duration),
     /// The deadline has passed.
     Time,
 }
@@ -88,6 +90,13 @@ impl fmt::Display for Lack {
                 write!(
                     formatter,
                     "{here} of {wanted} slots are there, and no other worker has one; add workers"
+                )
+            }
+            Self::Deadline(item) => {
+                let item = Time(*item);
+                write!(
+                    formatter,
+                    "an item takes {item} of a slot, which is more than the time that is left, so more slots would not help"
                 )
             }
             Self::Time => formatter.write_str("the deadline has passed"),

@@ -56,6 +56,9 @@ impl Flow {
         self.done += rate * seconds;
         self.occupied += rate * self.cost * seconds;
         let is_full = rate >= by_slots;
+        // Items that are done were answered, and those that are not are under way.
+        let answered = self.occupied - self.done.fract() * self.cost;
+        let answered = answered.clamp(0.0, self.occupied);
         let serial = Duration::from_secs_f64(1.0 / self.serial);
         let finished = self.done as u64;
         let waits = if is_full { 50 } else { 0 };
@@ -64,8 +67,10 @@ impl Flow {
             workload: Workload {
                 admitted: finished + 100,
                 finished,
-                busy: Duration::from_secs_f64(self.occupied * self.at_work),
-                occupied: Duration::from_secs_f64(self.occupied),
+                busy: Duration::from_secs_f64(answered * self.at_work),
+                occupied: Duration::from_secs_f64(answered),
+                underway: Duration::from_secs_f64(self.occupied - answered),
+                running: self.slots,
                 slots: self.slots,
                 ready: waits + by_serial,
                 ready_for_serial: by_serial,
@@ -78,7 +83,6 @@ impl Flow {
                     Duration::ZERO
                 },
                 variation: 0.3,
-                ..Workload::default()
             },
             trusted: Supply {
                 slots: self.planner.target() - self.remote,

@@ -73,10 +73,7 @@ pub(super) fn judge(
         }
     }
     if handlers.is_empty() {
-        let text = against.map_or_else(
-            || "the endpoint has none of the handlers that the startpoint allows".to_owned(),
-            |decision| decision.reason,
-        );
+        let text = against.map_or_else(|| none_allowed(own).to_owned(), |decision| decision.reason);
         return Err(LinkRefusal::NotAllowed(text.into()));
     }
     Ok(Allowed {
@@ -88,6 +85,14 @@ pub(super) fn judge(
         protection: allowance.protection,
         needs: right.needs(presented.same_host),
     })
+}
+
+fn none_allowed(own: &OwnEndpoint) -> &'static str {
+    if own.handlers.is_empty() {
+        "the endpoint has no handlers yet"
+    } else {
+        "the endpoint has none of the handlers that the startpoint allows"
+    }
 }
 
 impl AcceptedLink {

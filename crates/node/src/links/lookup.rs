@@ -4,14 +4,14 @@
 //! and is held against the rules again whenever a link is opened by it.
 
 use bytes::Bytes;
-use exoskel_identity::{Authorization, Identity, VerifiedIdentity};
+use exoskel_identity::{Authorization, Identity, PeerText, VerifiedIdentity};
 use exoskel_link::MessageKind;
 use exoskel_link::Protection;
 use exoskel_link::capability::{Caveat, NewStartpoint, Startpoint};
 use exoskel_link::handshake::ProcessNumber;
 
 use super::endpoint::OwnEndpoint;
-use super::judgement::handler_rule;
+use super::judgement::{action, handler_rule};
 
 /// The endpoint that every node has. No other endpoint begins its name so.
 pub const LOOKUP_ENDPOINT: &str = "exoskel.lookup";
@@ -22,8 +22,9 @@ pub const LOOKUP_HANDLER: &str = "startpoint";
 /// What the names of this library's own endpoints begin with.
 pub(super) const RESERVED: &str = "exoskel.";
 
-/// Handlers whose rules a refusal tells.
+/// Reasons that a refusal tells, and actions of each.
 const TOLD_MAX: usize = 3;
+const ACTIONS_TOLD_MAX: usize = 8;
 
 /// Where a node says that it is.
 pub(super) struct NodePlace {
@@ -75,20 +76,14 @@ pub(super) fn answer(
                 let source = decision.rule.map(|source| source.to_string());
                 lines.extend(source.filter(|source| !lines.contains(source)));
             }
-            Err(decision) => against.push(decision.reason),
+            Err(decision) => {
+                let action = action(own.key.endpoint(), handler);
+                add_refusal(&mut against, &action, &decision.reason);
+            }
         }
     }
     if handlers.is_empty() {
-        let told = against.len().min(TOLD_MAX);
-        let reason = match against.len() {
-            0 => "the endpoint has no handlers".to_owned(),
-            count if count > told => format!(
-                "{}; {} other handlers are refused as well",
-                against[..told].join("; "),
-                count - told
-            ),
-            _ => against.join("; "),
-        };
+        let reason = said_refusals(&against);
         return LookupAnswer::refused(identity, asked, &reason);
     }
     match startpoint(own.minimum, &handlers, &mut own.rules_key, place, identity) {
@@ -102,6 +97,61 @@ pub(super) fn answer(
             head: startpoint.encode().into(),
         },
         Err(reason) => LookupAnswer::refused(identity, asked, &reason),
+    }
+}
+
+/// Actions that are refused with the same words behind them.
+struct RefusedActions {
+    actions: Vec<String>,
+    /// Why, without the words that name the action where all reasons begin so.
+    reason: String,
+}
+
+fn add_refusal(against: &mut Vec<RefusedActions>, action: &str, reason: &str) {
+    let action = PeerText::new(action).to_string();
+    let named = format!("action {action} ");
+    let reason = reason.strip_prefix(&named).unwrap_or(reason);
+    match against.iter_mut().find(|one| one.reason == reason) {
+        Some(alike) => alike.actions.push(action),
+        None => against.push(RefusedActions {
+            actions: vec![action],
+            reason: reason.to_owned(),
+        }),
+    }
+}
+
+/// Says why nothing is allowed, each reason once.
+fn said_refusals(against: &[RefusedActions]) -> String {
+    if against.is_empty() {
+        return "the endpoint has no handlers".to_owned();
+    }
+    let said = against.iter().take(TOLD_MAX).map(|refusal| {
+        let named = refusal.actions.iter().take(ACTIONS_TOLD_MAX);
+        let named: Vec<&str> = named.map(String::as_str).collect();
+        let more = match refusal.actions.len() - named.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let what = if refusal.actions.len() == 1 {
+            "action"
+        } else {
+            "actions"
+        };
+        format!("{what} {}{more} {}", named.join(", "), refusal.reason)
+    });
+    let said: Vec<String> = said.collect();
+    let told: usize = against
+        .iter()
+        .take(TOLD_MAX)
+        .map(|one| one.actions.len())
+        .sum();
+    let all: usize = against.iter().map(|one| one.actions.len()).sum();
+    match all - told {
+        0 => said.join("; "),
+        more => format!(
+            "{}; {more} other handlers are refused as well",
+            said.join("; ")
+        ),
     }
 }
 

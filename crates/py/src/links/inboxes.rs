@@ -20,9 +20,13 @@ pub(crate) struct LinkInboxHandle {
     node: Arc<LinkNode>,
 }
 
-/// What has come: a value; or who has sent what is none, and why.
+/// What has come: a value, or who has sent what is none, and why; and the stream of the task that has posted it, if a task has.
 #[derive(IntoPyObject)]
-struct TakenValue<'py>(Option<Bound<'py, PyAny>>, Option<(String, String)>);
+struct TakenValue<'py>(
+    Option<Bound<'py, PyAny>>,
+    Option<(String, String)>,
+    Option<u32>,
+);
 
 #[pymethods]
 impl LinkInboxHandle {
@@ -88,25 +92,33 @@ impl LinkInboxHandle {
         mut call: LinkCall,
     ) -> PyResult<TakenValue<'py>> {
         match self.value_of(py, &mut call) {
-            Ok(value) => {
+            Ok((value, stream)) => {
                 let answer = match call.request {
                     Some(_) => Some(encoded(py.None().bind(py), "answer")?),
                     None => None,
                 };
                 own.taken(&call, answer);
-                Ok(TakenValue(Some(value), None))
+                Ok(TakenValue(Some(value), None, stream))
             }
             Err(error) => {
                 let kind = error.get_type(py).name()?.to_string();
                 let text = error.value(py).to_string();
                 own.refused(&call, &PeerFailure::new(&kind, text.clone()));
-                Ok(TakenValue(None, Some((call.peer.name().to_owned(), text))))
+                Ok(TakenValue(
+                    None,
+                    Some((call.peer.name().to_owned(), text)),
+                    None,
+                ))
             }
         }
     }
 
-    /// The one argument of a post.
-    fn value_of<'py>(&self, py: Python<'py>, call: &mut LinkCall) -> PyResult<Bound<'py, PyAny>> {
+    /// The one argument of a post, and its stream.
+    fn value_of<'py>(
+        &self,
+        py: Python<'py>,
+        call: &mut LinkCall,
+    ) -> PyResult<(Bound<'py, PyAny>, Option<u32>)> {
         let (head, parts) = (call.head.clone(), std::mem::take(&mut call.bulk));
         let expanded = self.node.expanded(head, parts);
         let mut spent = Vec::new();
@@ -124,6 +136,11 @@ impl LinkInboxHandle {
                 "got {got} arguments and {keywords} keywords for the inbox {name}, expected one value: post({name:?}, value)"
             )));
         }
-        arguments.get_item(0)
+        let stream = if contents.len() > 2 {
+            Some(contents.get_item(2)?.extract()?)
+        } else {
+            None
+        };
+        Ok((arguments.get_item(0)?, stream))
     }
 }

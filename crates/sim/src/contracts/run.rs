@@ -10,8 +10,7 @@ use exoskel_flow::{
     StreamId, StreamOptions,
 };
 
-use super::{ContractReport, ContractScenario};
-use crate::Spread;
+use super::{ContractReport, ContractScenario, ItemTimes};
 use crate::agenda::Agenda;
 use crate::violation::Violation;
 
@@ -277,14 +276,19 @@ impl<'a> ContractRun<'a> {
             true => self.scenario.serial,
             false => self.scenario.phase(self.now).item,
         };
-        let time = match self.scenario.spread {
+        let time = match self.scenario.times {
             _ if is_serial => mean,
-            Spread::Even => self.random.between(mean / 2, mean + mean / 2),
-            Spread::Exponential => {
+            ItemTimes::Constant => mean,
+            ItemTimes::Even => self.random.between(mean / 2, mean + mean / 2),
+            ItemTimes::Exponential => {
                 // More than 0 and at most 1.
                 let share = (self.random.below(1 << 32) + 1) as f64 / (1u64 << 32) as f64;
                 mean.mul_f64(-share.ln())
             }
+            ItemTimes::Mixed => match self.random.below(5) {
+                0 => mean * 3,
+                _ => mean / 2,
+            },
         };
         let cold = if is_warm {
             Duration::ZERO

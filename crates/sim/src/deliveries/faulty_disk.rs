@@ -1,7 +1,7 @@
 //! A disk that loses and tears what was not synced when its machine ends.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use exoskel_determinism::SplitMix64;
@@ -102,6 +102,7 @@ pub(super) struct Disk {
     state: Arc<Mutex<DiskState>>,
     power: Arc<Power>,
     has_crashed: bool,
+    is_begun: Arc<AtomicBool>,
 }
 
 impl Disk {
@@ -110,11 +111,36 @@ impl Disk {
             state: Arc::default(),
             power: power.clone(),
             has_crashed: false,
+            is_begun: Arc::default(),
+        }
+    }
+
+    /// A disk that holds this, after a crash.
+    pub(super) fn holding(contents: Vec<u8>, power: &Arc<Power>) -> Self {
+        Self {
+            state: Arc::new(Mutex::new(DiskState {
+                synced: contents.clone(),
+                contents,
+                ..DiskState::default()
+            })),
+            power: power.clone(),
+            has_crashed: true,
+            is_begun: Arc::default(),
         }
     }
 
     pub(super) fn power(&self) -> &Power {
         &self.power
+    }
+
+    /// A run has begun its journal here.
+    pub(super) fn begun(&self) {
+        self.is_begun.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether one has.
+    pub(super) fn is_begun(&self) -> bool {
+        self.is_begun.load(Ordering::Relaxed)
     }
 
     /// Whether an earlier life ended in a crash.
@@ -161,15 +187,7 @@ impl Disk {
                 false => {}
             }
         }
-        Self {
-            state: Arc::new(Mutex::new(DiskState {
-                synced: contents.clone(),
-                contents,
-                ..DiskState::default()
-            })),
-            power: power.clone(),
-            has_crashed: true,
-        }
+        Self::holding(contents, power)
     }
 
     fn state(&self) -> MutexGuard<'_, DiskState> {

@@ -318,6 +318,7 @@ impl Machine {
             Contents::WorkersLost { .. }
             | Contents::TooLarge { .. }
             | Contents::TooManyParts { .. }
+            | Contents::TooManyBytes { .. }
             | Contents::NothingToReduce => return Ok(()),
         };
         if !self.revoked.contains(&origin.worker) {

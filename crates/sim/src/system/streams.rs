@@ -337,6 +337,11 @@ impl Streams {
                     "item {first} of stream {stream} is made into more than {maximum} parts"
                 ));
             }
+            Contents::TooManyBytes { maximum, .. } => {
+                return Err(format!(
+                    "item {first} of stream {stream} is made into parts beyond {maximum} bytes"
+                ));
+            }
             Contents::TooLarge { bytes, maximum } => {
                 return Err(format!(
                     "item {first} of stream {stream} has {bytes} bytes of at most {maximum}"

@@ -34,6 +34,10 @@ pub(crate) struct ListHead {
     pub(crate) has_state: bool,
 }
 
+/// How many records the lists of an answer may have: those of one item with the most, and of others beside it. What is known of each takes more
+/// memory than a small record does.
+const LISTED_MAX: u32 = 2 * PARTS_MAX;
+
 impl ListHead {
     fn read(lists: &[u8], position: &mut usize, first: u32) -> Result<Self, RecordError> {
         let head = get_varint(lists, position)?;
@@ -100,6 +104,11 @@ impl RecordIndex {
         Ok(())
     }
 
+    /// For how many records there is memory.
+    pub(crate) fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+
     /// Puts the bytes of each item into `sizes`, as its sender has counted them, when its bulk parts have these.
     pub(crate) fn sizes(&self, bulk: impl Iterator<Item = usize>, sizes: &mut Vec<u64>) {
         let mut bulk = bulk.fuse();
@@ -128,9 +137,11 @@ impl RecordIndex {
         let (mut position, mut records) = (0, 0_u32);
         for _ in 0..count {
             let head = ListHead::read(lists, &mut position, records)?;
-            records = records
-                .checked_add(head.count)
-                .ok_or(RecordError("more records than could be counted"))?;
+            // Neither is near the end of its numbers.
+            records += head.count;
+            if records > LISTED_MAX {
+                return Err(RecordError("more parts in an answer than the limit"));
+            }
             heads.push(head);
         }
         let rest = lists.slice(position..);
@@ -278,6 +289,14 @@ impl Batch {
             exceptions: Vec::new(),
             origin,
         }
+    }
+
+    /// The memory that is its own, without the place of the batch itself.
+    pub(crate) fn bytes(&self) -> u64 {
+        let bulk: usize = self.bulk.iter().map(Bytes::len).sum();
+        let words = self.offsets.len() + 2 * self.bulk_starts.len() + self.exceptions.len();
+        let places = words * size_of::<u32>() + self.bulk.len() * size_of::<Bytes>();
+        (self.records.len() + bulk + places) as u64
     }
 
     /// Who made these bytes, and how they may be read.

@@ -35,6 +35,14 @@ pub enum ReceiveError {
         /// The most bytes of a message.
         maximum: u64,
     },
+    /// No frame has so many: what is known of each would take more memory than they do.
+    #[error("got an answer for {count} items, expected at most {maximum}, as a frame has")]
+    ItemsOfNoFrame {
+        /// How many it says there are.
+        count: u32,
+        /// How many a frame may have.
+        maximum: u32,
+    },
     /// What isn't an exception is no reason to run again.
     #[error("got a value among exceptions to run again for, expected exceptions only")]
     NoException,
@@ -140,6 +148,16 @@ impl Router {
             ToManager::Results { reached, .. } => Some(reached),
             _ => None,
         };
+        if let ToManager::Results { count, .. }
+        | ToManager::Retriable { count, .. }
+        | ToManager::Expanded { count, .. }
+        | ToManager::Carried { count, .. } = answer
+        {
+            let maximum = self.scheduler.config().frame_items_max.max(1);
+            if count > maximum {
+                return Err(ReceiveError::ItemsOfNoFrame { count, maximum });
+            }
+        }
         match answer {
             ToManager::Results {
                 frame,
@@ -166,8 +184,7 @@ impl Router {
                 let result = read
                     .map_err(ReceiveError::from)
                     .and_then(|()| self.results(slot, arrived, &mut heads, now));
-                // Its memory serves the next answer.
-                self.heads = heads;
+                self.heads = heads.kept();
                 result?;
             }
             ToManager::Expanded {
@@ -180,7 +197,7 @@ impl Router {
                 let arrived = Arrived::new(frame, first, busy, records, bulk);
                 let mut heads = std::mem::take(&mut self.heads);
                 let result = self.expanded(slot, arrived, count, &mut heads, now);
-                self.heads = heads;
+                self.heads = heads.kept();
                 result?;
             }
             ToManager::Folded {
@@ -193,7 +210,7 @@ impl Router {
                 let arrived = Arrived::new(frame, first, busy, records, bulk);
                 let mut heads = std::mem::take(&mut self.heads);
                 let result = self.folded(slot, arrived, count, &mut heads, now);
-                self.heads = heads;
+                self.heads = heads.kept();
                 result?;
             }
             ToManager::Carried {
@@ -206,7 +223,7 @@ impl Router {
                 let arrived = Arrived::new(frame, first, busy, records, bulk);
                 let mut heads = std::mem::take(&mut self.heads);
                 let result = self.carried(slot, arrived, count, &mut heads, now);
-                self.heads = heads;
+                self.heads = heads.kept();
                 result?;
             }
             ToManager::Released { frame, busy } => {

@@ -1,5 +1,6 @@
 //! Items that wait for what they were made into: it comes back in any order, and as one list.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +9,10 @@ use exoskel_flow::Index;
 
 use super::lines::ItemLine;
 use super::order::Made;
-use super::{Effect, Router};
+use super::{Effect, Router, Stream};
 use crate::outcome::{Contents, Origin};
 use crate::payload::Batch;
-use crate::tokens::Collected;
+use crate::tokens::{Collected, Tokens};
 
 /// What one item was made into: consecutive items of another line.
 #[derive(Debug)]
@@ -29,10 +30,52 @@ pub(super) struct Block {
     is_dead: bool,
 }
 
+/// Blocks by the first item of each.
+#[derive(Debug, Default)]
+pub(super) struct KeptBlocks {
+    by_first: BTreeMap<Index, Block>,
+    /// The memory that they and their states take.
+    bytes: u64,
+}
+
+/// A block, and that its item is away. Nodes of a map may be half empty.
+const BLOCK_BYTES: u64 = 2 * (size_of::<(Index, Block)>() + size_of::<[(u16, Index); 2]>()) as u64;
+
+impl Block {
+    fn bytes(&self) -> u64 {
+        BLOCK_BYTES + self.state.as_ref().map_or(0, Collected::bytes)
+    }
+}
+
+impl KeptBlocks {
+    fn insert(&mut self, first: Index, block: Block) {
+        self.bytes += block.bytes();
+        self.by_first.insert(first, block);
+    }
+
+    fn remove(&mut self, first: Index) -> Option<Block> {
+        let block = self.by_first.remove(&first)?;
+        self.bytes -= block.bytes();
+        Some(block)
+    }
+}
+
+impl Stream {
+    /// The memory that is kept of what its items were made into, but for the scheduler's own and what waits to be made in its order.
+    fn kept_bytes(&self) -> u64 {
+        let of_line = |(number, line): (usize, &ItemLine)| {
+            // The first segment of the first line has the user's items, which have budgets of their own.
+            let tokens = line.tokens.iter().skip(usize::from(number == 0));
+            tokens.map(Tokens::bytes).sum::<u64>() + line.parts.bytes() + line.blocks.bytes
+        };
+        self.lines.iter().enumerate().map(of_line).sum()
+    }
+}
+
 impl ItemLine {
     /// The block that an item is in.
     fn block_of(&mut self, index: Index) -> Option<(Index, &mut Block)> {
-        let (first, block) = self.blocks.range_mut(..=index).next_back()?;
+        let (first, block) = self.blocks.by_first.range_mut(..=index).next_back()?;
         (index < block.end).then_some((*first, block))
     }
 
@@ -99,7 +142,7 @@ impl Router {
                     self.scheduler.end_away(state.id, index, now);
                     self.scheduler.taken(state.id, index, 1, now);
                     if let Some(below_state) = stream.lines.get_mut(usize::from(below))
-                        && let Some(known) = below_state.blocks.get_mut(&block)
+                        && let Some(known) = below_state.blocks.by_first.get_mut(&block)
                         && !std::mem::replace(&mut known.is_dead, true)
                     {
                         to_drop.push((below, block..known.end));
@@ -123,9 +166,9 @@ impl Router {
         let Some(state) = self.line(number, line) else {
             return;
         };
-        let block = state.blocks.get(&first);
+        let block = state.blocks.by_first.get(&first);
         if block.is_some_and(|block| block.is_dead && block.left == 0) {
-            state.blocks.remove(&first);
+            state.blocks.remove(first);
             state.dead -= 1;
         }
     }
@@ -159,7 +202,7 @@ impl Router {
                 // As many as one answer has.
                 self.scheduler.taken(id, run.start, count as u32, now);
                 self.forget_dead(number, line, first);
-            } else if is_complete && let Some(block) = state.blocks.remove(&first) {
+            } else if is_complete && let Some(block) = state.blocks.remove(first) {
                 self.complete(number, line, first, block, now);
             }
         }
@@ -215,16 +258,30 @@ impl Router {
         let Some(stream) = self.streams.get_mut(&number) else {
             return;
         };
+        let lines = stream.lines.iter().skip(1);
+        let known: u64 = lines.map(|line| self.scheduler.state_bytes(line.id)).sum();
+        let comes = made.parts.as_ref().map_or(0, Batch::bytes);
+        let kept = stream.kept_bytes() + known + comes;
         let Some(state) = stream.lines.get_mut(usize::from(below)) else {
             return;
         };
-        let maximum = self.scheduler.config().submitted_max;
+        let config = self.scheduler.config();
+        let maximum = config.submitted_max;
+        let bytes_max = config.kept_bytes_most(self.message_bytes_max);
         let progress = self.scheduler.progress(state.id).unwrap_or_default();
         let inside = progress.admitted - progress.taken;
         let parts: u64 = made.counts.iter().map(|count| u64::from(*count)).sum();
-        if inside.saturating_add(parts) > u64::from(maximum) {
+        let has_too_many = inside.saturating_add(parts) > u64::from(maximum);
+        if has_too_many || kept > bytes_max {
             for index in made.first..made.first + made.counts.len() as u64 {
-                self.refuse_parts(number, line, index, maximum, now);
+                let contents = match has_too_many {
+                    true => Contents::TooManyParts { maximum },
+                    false => Contents::TooManyBytes {
+                        maximum: bytes_max,
+                        recurs: line == below,
+                    },
+                };
+                self.refuse_parts(number, line, index, contents, now);
             }
             return;
         }
@@ -261,12 +318,19 @@ impl Router {
         }
     }
 
-    /// An item that is away has too many parts as its outcome.
-    fn refuse_parts(&mut self, number: u64, line: u16, index: Index, maximum: u32, now: Duration) {
+    /// An item that is away has that as its outcome.
+    fn refuse_parts(
+        &mut self,
+        number: u64,
+        line: u16,
+        index: Index,
+        contents: Contents,
+        now: Duration,
+    ) {
         if let Some(state) = self.line(number, line) {
             let id = state.id;
             self.scheduler.end_away(id, index, now);
-            self.settle(number, line, index, Contents::TooManyParts { maximum }, now);
+            self.settle(number, line, index, contents, now);
         }
     }
 

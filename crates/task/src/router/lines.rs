@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use exoskel_flow::{Index, LineRole, Program, ProgramLine, StreamId, Then};
 
-use super::blocks::Block;
+use super::blocks::KeptBlocks;
 use super::carried::CarriedState;
 use super::order::OrderedPlace;
 use super::{Effect, Function, Router, Stream};
@@ -28,7 +28,7 @@ pub(super) struct ItemLine {
     /// Outcomes that wait for others.
     pub(super) parts: Tokens,
     /// What items of another line were made into, by the first of each.
-    pub(super) blocks: BTreeMap<Index, Block>,
+    pub(super) blocks: KeptBlocks,
     /// How many of them nobody waits for any more.
     pub(super) dead: usize,
     /// What items came to that are made into others in their order, by the first of them.
@@ -80,7 +80,7 @@ impl ItemLine {
                 })
                 .collect(),
             parts: Tokens::default(),
-            blocks: BTreeMap::new(),
+            blocks: KeptBlocks::default(),
             dead: 0,
             places: BTreeMap::new(),
             next: 0,

@@ -79,7 +79,18 @@ pub(super) struct Heads {
     pub(super) accepted: Vec<(Range<Index>, ResultWay)>,
 }
 
+/// Of how many records what is known of them is kept: a single answer with very many would hold its memory for ever.
+const KEPT_RECORDS_MAX: usize = 1 << 16;
+
 impl Heads {
+    /// Its memory serves the next answer.
+    pub(super) fn kept(self) -> Self {
+        match self.sizes.capacity() > KEPT_RECORDS_MAX || self.index.capacity() > KEPT_RECORDS_MAX {
+            true => Self::default(),
+            false => self,
+        }
+    }
+
     pub(super) fn read(&mut self, arrived: &Arrived, count: u32) -> Result<(), RecordError> {
         self.ended.clear();
         self.refused.clear();

@@ -1,0 +1,185 @@
+"""Posts between the tasks of a manager's slots: a task takes those of its own `map`, and learns that nobody is left who would post."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from . import links
+from .errors import LinkError
+from .link_arguments import checked_text, contents_of
+from .link_inboxes import Inbox
+from .link_waiting import checked_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from ._core import LinkInbox
+    from .job_process import _Context
+
+__all__ = ["SiblingBinding", "TaskInboxes", "TaskStreams"]
+
+# Who waits longer at an inbox without a time-out asks whether that is in vain, again and again.
+_ABSENCE_SECONDS = 4.0
+_ASK_SECONDS = 2.0
+# What a sibling has posted may be on its way when the first answer comes.
+_ANSWERS_MIN = 2
+
+
+class TaskStreams:
+    """To which stream of its manager a slot's task belongs: the items of one `map`."""
+
+    def __init__(self) -> None:
+        self.current: int | None = None
+        self._open: frozenset[int] = frozenset()
+
+    def enter(self, stream: int, is_open: Collection[int]) -> None:
+        """Take in that the tasks from now on are of this stream, and which streams are not over here."""
+        self._open, self.current = frozenset(is_open), stream
+
+    def is_due(self, stream: int | None) -> bool:
+        """Whether a post of this stream is for the task that runs. What no task has posted is for all of them."""
+        return stream is None or stream == self.current
+
+    def is_over(self, stream: int) -> bool:
+        """Whether no task of this stream comes any more. Later streams have greater numbers."""
+        return self.current is not None and stream < self.current and stream not in self._open
+
+
+class SiblingBinding(links.Binding):
+    """The link from a slot to another one: what a task sends by it is marked with the task's stream."""
+
+    def __init__(
+        self, node: links.Node, startpoint: links.Startpoint, streams: TaskStreams
+    ) -> None:
+        super().__init__(node, startpoint)
+        self._streams = streams
+
+    @property
+    def mark(self) -> int | None:
+        """The stream of the task that runs."""
+        return self._streams.current
+
+    def request(self, handler: str, /, *arguments: Any, **keywords: Any) -> links.Reply:
+        """Call a handler at the other end, as of this task."""
+        self._check_open()
+        checked_text("handler", handler)
+        contents = contents_of(arguments, keywords, self.mark)
+        request = self._node.request(self._binding, handler, contents)
+        return links.Reply(self._node, self, request, handler)
+
+    def post(self, handler: str, /, *arguments: Any, **keywords: Any) -> None:
+        """Call a handler at the other end, without an answer, as of this task."""
+        self._check_open()
+        checked_text("handler", handler)
+        self._node.post(self._binding, handler, contents_of(arguments, keywords, self.mark))
+
+
+class TaskInboxes:
+    """The inboxes of a slot, and what has come to them for other streams than that of the task that runs."""
+
+    def __init__(self, streams: TaskStreams, context: _Context, rank: int) -> None:
+        self.streams = streams
+        self.context = context
+        self.rank = rank
+        self._lock = threading.Lock()
+        self._later: dict[str, deque[tuple[int, Any]]] = {}
+
+    def make(self, inbox: LinkInbox, name: str, _drive: object, owner: object) -> Inbox:
+        """Return an inbox for tasks."""
+        return TaskInbox(inbox, name, owner, self)
+
+    def keep(self, name: str, stream: int, value: Any) -> None:
+        """Keep a value for the tasks of a stream that is not over."""
+        with self._lock:
+            self._later.setdefault(name, deque()).append((stream, value))
+
+    def kept(self, name: str) -> tuple[Any] | None:
+        """Return a value that was kept for the task that runs, if there is one. Those of streams that are over go."""
+        # Nearly always, there is nothing.
+        if name not in self._later:
+            return None
+        with self._lock:
+            later = self._later.pop(name, deque())
+            found = None
+            left: deque[tuple[int, Any]] = deque()
+            for stream, value in later:
+                if found is None and self.streams.is_due(stream):
+                    found = (value,)
+                elif not self.streams.is_over(stream):
+                    left.append((stream, value))
+            if left:
+                self._later[name] = left
+            return found
+
+    def count(self, name: str) -> int:
+        """Return how many values are kept."""
+        with self._lock:
+            return len(self._later.get(name, ()))
+
+
+class TaskInbox(Inbox):
+    """An inbox of a manager's slot. A task takes what tasks of the same `map` have posted, and what others than tasks have."""
+
+    def __init__(self, inbox: LinkInbox, name: str, owner: object, inboxes: TaskInboxes) -> None:
+        super().__init__(inbox, name, None, owner)
+        self._inboxes = inboxes
+
+    def get(self, timeout: float | None = None) -> Any:
+        """Take what has come first for this task, and return it. If nothing is there, wait for it.
+
+        Raises
+        ------
+        TimeoutError
+            If nothing has come by then.
+        LinkError
+            If nobody is left who would post, or the node is closed.
+        """
+        limit = checked_seconds(timeout)
+        deadline = None if limit is None else time.monotonic() + limit
+        left = limit
+        while True:
+            kept = self._inboxes.kept(self.name)
+            if kept is not None:
+                return kept[0]
+            taken = self._await() if left is None else self._take(left)
+            if taken is None:
+                raise self._nothing(timeout)
+            value, refused, stream = taken
+            if refused is not None:
+                self._log_refused(*refused)
+            elif self._inboxes.streams.is_due(stream):
+                return value
+            elif stream is not None and not self._inboxes.streams.is_over(stream):
+                self._inboxes.keep(self.name, stream, value)
+            if deadline is not None:
+                left = max(deadline - time.monotonic(), 0.0)
+
+    def _await(self) -> tuple[Any, tuple[str, str] | None, int | None] | None:
+        """Wait without end for what comes next. Nothing if the node is closed."""
+        # Only of the slot's own thread it is known that all others wait for it to post.
+        if threading.current_thread() is not threading.main_thread():
+            return self._take(None)
+        taken = self._take(_ABSENCE_SECONDS)
+        if taken is not None or self._inbox.is_over():
+            return taken
+        context, answers = self._inboxes.context, 0
+        try:
+            while True:
+                vain = context.idles()
+                taken = self._take(_ASK_SECONDS)
+                if taken is not None or self._inbox.is_over():
+                    return taken
+                answers = answers + 1 if vain.done() else 0
+                if answers >= _ANSWERS_MIN:
+                    raise LinkError(
+                        f"rank {self._inboxes.rank} waits for posts to {self.name} in vain: {vain.result()}"
+                    )
+        finally:
+            context.goes_on()
+
+    def __len__(self) -> int:
+        """Return how many values wait here that have been read from the network, for this task or others."""
+        return super().__len__() + self._inboxes.count(self.name)

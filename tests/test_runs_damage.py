@@ -1,0 +1,186 @@
+"""Runs whose journal or sink was damaged, emptied or removed, or whose sink refuses a result."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+import exoskel as ex
+from exoskel.errors import JournalError
+
+
+def twice(item: int) -> int:
+    return 2 * item
+
+
+def no_fives(item: int) -> int:
+    if item == 5:
+        raise ValueError("got a five")
+    return item
+
+
+def add(left: int, right: int) -> int:
+    return left + right
+
+
+@pytest.fixture(scope="module")
+def manager() -> Iterator[ex.Manager]:
+    with ex.Manager(twice, ex.ParDegree(2)) as manager:
+        yield manager
+
+
+@pytest.fixture(scope="module")
+def failing() -> Iterator[ex.Manager]:
+    # One slot runs items in order: the first five have their results before the exception ends the run.
+    with ex.Manager(no_fives, ex.ParDegree(1)) as manager:
+        yield manager
+
+
+def damaged(whole: bytes) -> Iterator[bytes]:
+    yield b"\0" + whole[1:]
+    yield whole[:21] + b"\0" + whole[22:]
+    yield bytes(4096) + whole[4096:]
+    yield b""
+    yield bytes(4096)
+
+
+def test_a_run_with_results_is_not_begun_anew(failing: ex.Manager, tmp_path: Path) -> None:
+    out, journal = tmp_path / "out.jsonl", tmp_path / "run.journal"
+    with pytest.raises(ValueError, match="got a five"):
+        failing.run(range(20), ex.JsonLines(out), journal=journal)
+    before = out.read_bytes()
+    assert before.split() == [b"0", b"1", b"2", b"3", b"4"]
+    for contents in damaged(journal.read_bytes()):
+        journal.write_bytes(contents)
+        expected = "is damaged at byte" if contents else "is empty, but its sink isn't"
+        with pytest.raises(JournalError, match=expected):
+            failing.run(range(20), ex.JsonLines(out), journal=journal)
+        assert (journal.read_bytes(), out.read_bytes()) == (contents, before)
+
+
+def test_an_empty_journal_beside_an_empty_sink_is_begun(
+    manager: ex.Manager, tmp_path: Path
+) -> None:
+    out, journal = tmp_path / "out.jsonl", tmp_path / "run.journal"
+    journal.touch(mode=0o600)
+    assert manager.run(range(3), ex.JsonLines(out), journal=journal) == ex.RunSummary(3, 0, 0)
+    assert out.read_bytes() == b"0\n2\n4\n"
+
+
+def test_a_finished_run_checks_its_sink(manager: ex.Manager, tmp_path: Path) -> None:
+    out, journal = tmp_path / "out.jsonl", tmp_path / "run.journal"
+    sink = ex.JsonLines(out)
+    manager.run(range(10), sink, journal=journal)
+    whole = out.read_bytes()
+    assert manager.run(range(10), sink, journal=journal) == ex.RunSummary(10, 0, 10)
+    out.write_bytes(whole + b"more\n")
+    assert manager.run(range(10), sink, journal=journal) == ex.RunSummary(10, 0, 10)
+    assert out.read_bytes() == whole + b"more\n"
+    out.write_bytes(whole[:-1])
+    with pytest.raises(JournalError, match=r"got 24 bytes in .*out.jsonl, expected at least the"):
+        manager.run(range(10), sink, journal=journal)
+    out.unlink()
+    with pytest.raises(JournalError, match=r"out.jsonl is not there, but its journal says"):
+        manager.run(range(10), sink, journal=journal)
+    assert not out.exists()
+
+
+def test_a_finished_reduction_checks_its_sink(tmp_path: Path) -> None:
+    out, journal = tmp_path / "out.jsonl", tmp_path / "run.journal"
+    with ex.Manager(ex.Reduce(add), ex.ParDegree(1)) as manager:
+        manager.run(range(10), ex.JsonLines(out), journal=journal)
+        assert out.read_bytes() == b"45\n"
+        assert manager.run(range(10), ex.JsonLines(out), journal=journal).earlier == 1
+        out.write_bytes(b"")
+        with pytest.raises(JournalError, match="got 0 bytes in"):
+            manager.run(range(10), ex.JsonLines(out), journal=journal)
+
+
+def contents(item: int) -> bytes:
+    return b"x" * item
+
+
+def test_a_finished_run_checks_its_folder(tmp_path: Path) -> None:
+    folder, journal = tmp_path / "out", tmp_path / "run.journal"
+    with ex.Manager(contents, ex.ParDegree(1)) as manager:
+        journal.touch(mode=0o600)
+        manager.run(range(3), ex.Files(folder), journal=journal)
+        assert manager.run(range(3), ex.Files(folder), journal=journal).earlier == 3
+        (folder / "00000002").unlink()
+        with pytest.raises(JournalError, match="00000002 is not there"):
+            manager.run(range(3), ex.Files(folder), journal=journal)
+        journal.write_bytes(b"")
+        with pytest.raises(JournalError, match="is empty, but its sink isn't"):
+            manager.run(range(3), ex.Files(folder), journal=journal)
+
+
+def test_a_refused_run_leaves_nothing_behind(manager: ex.Manager, tmp_path: Path) -> None:
+    journal = tmp_path / "run.journal"
+    manager.run(range(3), ex.JsonLines(tmp_path / "a.jsonl"), journal=journal)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(JournalError, match="the sink is not the one"):
+        manager.run(range(3), ex.JsonLines(tmp_path / "b.jsonl"), journal=journal)
+    with pytest.raises(JournalError, match="the sink is not the one"):
+        manager.run(range(3), ex.Files(tmp_path / "b"), journal=journal)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+class Refusing(ex.JsonLines):
+    """A sink that refuses one result, as long as it is told to, and opens a gate when something is committed."""
+
+    refused: int | None = None
+    gate: Path
+
+    def write(self, index: int, result: Any) -> None:
+        """Append a line."""
+        if result == self.refused:
+            raise ValueError(f"refused {result}")
+        super().write(index, result)
+
+    def commit(self) -> bytes:
+        """Make all lines durable."""
+        self.gate.touch()
+        return super().commit()
+
+
+def test_an_early_result_that_the_sink_refuses_is_made_again(tmp_path: Path) -> None:
+    """Aim: a refused early result doesn't end all runs of its journal. Method: item 0 waits until a commit has item 1 in the journal."""
+    out, journal = tmp_path / "out.jsonl", tmp_path / "run.journal"
+    sink = Refusing(out)
+    sink.gate = tmp_path / "gate"
+    items = [str(sink.gate), "1"]
+    with ex.Manager(wait_for_gate, ex.ParDegree(2)) as manager:
+        sink.refused = 1
+        with pytest.raises(ValueError, match="refused 1"):
+            manager.run(items, sink, journal=journal)
+        sink.refused = None
+        summary = manager.run(items, sink, journal=journal)
+    # The item that was refused isn't done, and runs again.
+    assert (summary.results, summary.earlier) == (2, 0)
+    assert [json.loads(line) for line in out.read_text().splitlines()] == [0, 1]
+
+
+def wait_for_gate(item: str) -> int:
+    if item.isdigit():
+        return int(item)
+    while not Path(item).exists():
+        time.sleep(0.02)
+    return 0
+
+
+def test_numpy_integers_are_numbers_of_json(tmp_path: Path) -> None:
+    sink = ex.JsonLines(tmp_path / "out.jsonl")
+    sink.rewind(None)
+    for index, result in enumerate([numpy.int64(7), {"n": [numpy.uint8(255), numpy.float64(0.5)]}]):
+        sink.write(index, result)
+    with pytest.raises(TypeError, match="got an instance of ndarray, expected numbers"):
+        sink.write(2, numpy.zeros(2))
+    sink.commit()
+    sink.close()
+    assert (tmp_path / "out.jsonl").read_text() == '7\n{"n": [255, 0.5]}\n'
