@@ -120,8 +120,7 @@ impl JournalledRun {
 #[pymethods]
 impl JournalledRun {
     /// Opens a journal, or begins one where `position` says that the sink is. Nobody else has the journal when that is asked, and only a journal that is
-    /// begun asks. `texts` say what
-    /// program, source and sink are.
+    /// begun asks. `texts` say what program, source and sink are.
     /// Where it `is_ordered`, outcomes come in order, and items have any number of them.
     #[new]
     fn new(
@@ -150,9 +149,12 @@ impl JournalledRun {
             let (journal, state) = Journal::open(disk, &texts, position)?;
             Ok(Delivery::new(journal, state, skips)?)
         });
-        let delivery = found.map_err(|failure| match failure {
-            RunFailure::Sink(error) => error,
-            RunFailure::Journal(error) => of_journal(py, error, &path),
+        let delivery = found.map_err(|failure| {
+            leave(&opened, is_new, &path);
+            match failure {
+                RunFailure::Sink(error) => error,
+                RunFailure::Journal(error) => of_journal(py, error, &path),
+            }
         })?;
         // It holds results. Who let others read it has done so by mistake.
         close_to_others(&opened).map_err(|error| of_file(py, error, &path))?;
