@@ -478,8 +478,8 @@ def _run_of(
         # Only a journal that is begun asks for it.
         if was_there and os.path.getsize(path) == 0 and not _is_empty(sink):
             raise JournalError(
-                f"the journal {path} is empty, but its sink isn't ({sink_text(sink)}), so the results there may be of this run; restore the journal, "
-                "or remove it, and what the run has written, to begin anew"
+                f"the journal {path} is empty, but its sink isn't ({sink_text(sink)}), so the results there may be of this run. Restore the journal. "
+                "To begin anew, remove it and what the run has written"
             )
         found = sink.rewind(None)
         # A sink that can't be cut back says so now.
