@@ -49,7 +49,7 @@ pub struct SchedulerConfig {
     pub input_budget_bytes: u64,
     /// What a result may have without asking, while there is budget (or twice the average, if that is more).
     pub grant_bytes: u64,
-    /// What a result may have without asking even when there is no budget left.
+    /// What a result and the token that it is made of may have without asking even when there is no budget left. An eighth of it is a result's in any case.
     pub grant_bytes_min: u64,
     /// Items of a bounded stream between admission and taking.
     pub tickets_max: u32,

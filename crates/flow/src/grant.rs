@@ -8,10 +8,14 @@ use crate::scheduler::Scheduler;
 use crate::stream::Stream;
 use crate::{Action, Index, SchedulerConfig};
 
+/// The part of the least grant that a result has whatever its token takes up.
+const WORDS_PART: u64 = 8;
+
 impl Stream {
     /// Bytes that each result of a new frame may have without asking: what is usual, as long as the frame does not
     /// take more than half of the room that is left; never less than the least, of which a token that is held for the item until
-    /// its result comes has its part already.
+    /// its result comes has its part already. A part of the least is always left for the next result: an exception of a few words, such as
+    /// that of an item that runs for too long, comes from a slot that ends with it and can't wait.
     pub(crate) fn grant(
         &self,
         config: &SchedulerConfig,
@@ -23,6 +27,10 @@ impl Stream {
         let usual = config.grant_bytes.max(average.saturating_mul(2));
         let roomy = usual.min(self.result_room(config) / (2 * count));
         let least = config.grant_bytes_least();
+        let words = least / WORDS_PART;
+        // What goes on as a token leaves room for those of the next segment.
+        let goes_on = usize::from(to) + 1 < self.segments.len();
+        let least = least - if goes_on { words } else { 0 };
         if roomy >= least || from == 0 {
             return roomy.max(least);
         }
@@ -31,7 +39,7 @@ impl Stream {
             .walk(items.start)
             .take(usize::try_from(count).unwrap_or(usize::MAX));
         let largest = tokens.map(|item| item.bytes).max().unwrap_or(0);
-        roomy.max(least.saturating_sub(largest))
+        roomy.max(least.saturating_sub(largest)).max(words)
     }
 }
 

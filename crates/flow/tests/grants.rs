@@ -135,6 +135,43 @@ fn the_oldest_result_takes_no_room_from_others_before_it_is_here() {
 }
 
 /// Aim: an honest slot may send what it was granted although the stream was closed meanwhile.
+/// Aim: an item that runs for too long has an exception of a few words as its outcome, from a slot that ends with it. It can't wait for a grant, however
+/// large the item's token is and however little room there is.
+#[test]
+fn a_few_words_need_no_grant_behind_a_large_token() {
+    let config = SchedulerConfig {
+        result_budget_bytes: 0,
+        ..SchedulerConfig::default()
+    };
+    let mut scheduler = Scheduler::new(config);
+    scheduler.add_slot(SLOT, START).expect("a slot");
+    let serial = Skeleton::Seq(FunctionId(1));
+    let program = Program::compile(&Skeleton::Pipeline(vec![farm(0), serial])).expect("a program");
+    let stream = scheduler.open_stream(&program, StreamOptions::default(), START);
+    let stream = stream.expect("a stream");
+    scheduler.admit(stream, &[1], START).expect("a ticket");
+    let (mut frame, mut first, mut grant) = (FrameId(0), 0, 0);
+    for (reached, bytes) in [(1, 1 << 20), (2, 512)] {
+        if let Some(&(next, item, _, granted)) = dispatched(&mut scheduler).first() {
+            (frame, first, grant) = (next, item, granted);
+        }
+        if bytes > grant {
+            assert_eq!(reached, 1, "{grant} bytes were granted");
+            let announced = scheduler.announced(SLOT, frame, first, bytes, START);
+            announced.expect("known");
+            while scheduler.poll_action(START).is_some() {}
+        }
+        let sizes = [bytes];
+        let answer = Results {
+            reached,
+            ..results(frame, first, &sizes)
+        };
+        let accepted = scheduler.results(SLOT, answer, START);
+        assert!(accepted.expect("granted").is_some());
+    }
+    assert_eq!(scheduler.progress(stream).expect("open").finished, 1);
+}
+
 #[test]
 fn a_granted_result_of_a_closed_stream_may_still_come() {
     let (mut scheduler, stream, frames) = begun(SchedulerConfig::default(), 1);

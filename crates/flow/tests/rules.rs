@@ -750,7 +750,8 @@ fn a_token_and_the_result_that_replaces_it_share_the_least_grant() {
         let answered = answer_one(&mut scheduler, (SlotId(0), frame, 0), token_bytes);
         assert_eq!(answered, Ok(true));
     }
-    assert_eq!(grants, [100, 20]);
+    // An eighth of it is the last result's in any case.
+    assert_eq!(grants, [88, 20]);
 }
 
 /// Exceptions of an inner segment are outcomes: they hold nobody up, and the serial stage behind gets the others.

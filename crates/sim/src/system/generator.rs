@@ -117,13 +117,6 @@ impl Generator {
         // By numbers of their own, so that all else of a seed's scenario stays as it was.
         let mut own = SplitMix64::new(seed ^ 0x57A6_61E5_C091_E502);
         scenario.config.stragglers = [0, 110, 300][own.below(3) as usize];
-        if scenario
-            .streams
-            .iter()
-            .any(|stream| stream.hangs_one_in > 0)
-        {
-            scenario.config.stragglers = 0;
-        }
         scenario.config.straggler_time = Duration::from_millis([2, 20][own.below(2) as usize]);
         scenario
     }
