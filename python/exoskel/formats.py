@@ -429,7 +429,7 @@ class Files:
     def is_empty(self) -> bool:
         """Say whether no file is in the folder, or no folder is there."""
         try:
-            return not any(True for _ in os.scandir(self._folder))
+            return not os.listdir(self._folder)
         except FileNotFoundError:
             return True
 
