@@ -187,6 +187,30 @@ def test_a_full_disk_is_told_with_the_name_of_the_journal(tmp_path: Path) -> Non
     assert ran.stdout == f"{errno.EFBIG} run.journal\n", ran.stderr
 
 
+NO_ROOM = """
+import resource, signal
+import exoskel as ex
+
+if __name__ == "__main__":
+    with ex.Manager(abs, ex.ParDegree(1)) as manager:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        for most in (100_000, 500_000, hard):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+            try:
+                print(manager.run(range(3), ex.JsonLines("out.jsonl"), journal="run.journal").results)
+            except OSError as error:
+                print(error.errno)
+"""
+
+
+def test_a_journal_that_found_no_room_to_begin_is_begun_later(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", NO_ROOM], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == f"{errno.EFBIG}\n{errno.EFBIG}\n3\n", ran.stderr
+
+
 def named_alike(number: int) -> tuple[str, str]:
     return "same", str(number)
 

@@ -10,7 +10,7 @@ from tests.processes import eventually
 
 import exoskel as ex
 from exoskel import links
-from exoskel.task_posts import TaskStreams
+from exoskel.task_posts import TaskInboxes, TaskStreams
 
 SECONDS = 60.0
 
@@ -160,12 +160,36 @@ def test_handlers_of_slots_get_what_tasks_send() -> None:
         assert sorted(manager.map([3, 5])) == [4, 6]
 
 
-def test_streams_are_over_or_may_still_come() -> None:
+def test_streams_are_over_or_may_still_come(monkeypatch: pytest.MonkeyPatch) -> None:
     streams = TaskStreams()
     assert streams.is_due(None)
     assert not streams.is_over(3)
     streams.enter(5, [4, 5])
     assert streams.is_due(5)
     assert not streams.is_due(4)
-    # 4 is open here, 3 is over, 6 has not begun here.
-    assert [streams.is_over(one) for one in (3, 4, 5, 6)] == [True, False, False, False]
+    # 4 is open here, and neither 3 nor 6 has begun here: both may.
+    assert not any(map(streams.is_over, (3, 4, 5, 6)))
+    streams.enter(6, [5, 6])
+    assert [streams.is_over(one) for one in (3, 4, 5, 6)] == [False, True, False, False]
+    # Of very many that are over, it is remembered up to which number they are.
+    monkeypatch.setattr("exoskel.task_posts._OVER_MAX", 2)
+    for number in range(7, 12):
+        streams.enter(number, [5, number])
+    assert [streams.is_over(one) for one in (3, 4, 5, 6, 9, 10, 11, 12)] == [
+        *(True, True, False, True, True, True),
+        *(False, False),
+    ]
+
+
+def test_posts_of_streams_that_never_come_are_bounded(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Attack: a sibling that says a stream which no task will have."""
+    monkeypatch.setattr("exoskel.task_posts._KEPT_MAX", 3)
+    inboxes = TaskInboxes(TaskStreams(), None, 1)  # type: ignore[arg-type]  # nobody waits
+    for number in range(5):
+        inboxes.keep("edges", 2**32 - 1 - number, number)
+    assert inboxes.count("edges") == 3
+    assert "a post of stream 4294967295 to edges of rank 1 is dropped: 3 wait" in caplog.text
+    inboxes.streams.enter(2**32 - 1 - 3, [2**32 - 1 - 3])
+    assert inboxes.kept("edges") == (3,)

@@ -289,6 +289,7 @@ class _HostJob:
         self._lock = threading.Lock()
         # What its agent is asked, until it answers.
         self._asked: Future[bytes] | None = None
+        self._asked_at = 0.0
         self._known = b"{}"
         self._ender: threading.Thread | None = None
         self._begun = time.time()
@@ -368,11 +369,13 @@ class _HostJob:
         """Ask its agent how it stands, unless that was asked already and has not answered yet."""
         with self._lock:
             if self._asked is None:
-                self._asked = Future()
+                asked: Future[bytes] = Future()
                 # It waits for as long as the job is there, so that no answer is taken for that to a later question.
                 threading.Thread(
-                    target=self._await_answer, args=[self._asked], name="exoskel-host-job-status"
+                    target=self._await_answer, args=[asked], name="exoskel-host-job-status"
                 ).start()
+                # There may be no thread to be had.
+                self._asked, self._asked_at = asked, time.monotonic()
             return self._asked
 
     def _await_answer(self, asked: Future[bytes]) -> None:
@@ -399,8 +402,11 @@ class _HostJob:
     def status(self, asked: Future[bytes]) -> dict[str, Any]:
         """Return how it stands, by what its agent has answered, or by what was known before."""
         said = asked.result() if asked.done() else b"{}"
-        is_late = said == b"{}"
-        told = json.loads(self._known if is_late else said)
+        is_unsaid = said == b"{}"
+        told = json.loads(self._known if is_unsaid else said)
+        # Who asks at once again isn't kept waiting, and its agent isn't late for that.
+        waited = time.monotonic() - self._asked_at
+        is_late = is_unsaid and (asked.done() or waited >= _STATUS_SECONDS)
         least = {"begun": self._begun, "has_creator": True, "processes": [], "groups": []}
         own = {"job": self.job, "agent": self.process, "owner": self.owner}
         return {**least, "is_detached": self.is_detached, **told, **own, "is_late": is_late}
@@ -429,8 +435,9 @@ class _HostJob:
         """Have it ended, and return the thread that waits for that."""
         with self._lock:
             if self._ender is None:
-                self._ender = threading.Thread(target=self.end, name="exoskel-host-job-end")
-                self._ender.start()
+                ender = threading.Thread(target=self.end, name="exoskel-host-job-end")
+                ender.start()
+                self._ender = ender
             return self._ender
 
     def end(self) -> None:

@@ -53,9 +53,10 @@ class FolderRemover:
         other = f"{folder}-{secrets.token_hex(_TOKEN_BYTES)}"
         try:
             os.rename(folder, other)
-        except OSError:
-            # There is none.
+        except FileNotFoundError:
             return
+        except OSError:
+            other = str(folder)
         self._waiting.append(other)
         self._go_on()
 

@@ -208,7 +208,7 @@ class Job:
         Raises
         ------
         FileExistsError
-            If there is such a file, and it is no invitation that is over.
+            If there is such a file.
         """
         if not self._finalizer.alive:
             raise LinkError("this job is over")

@@ -711,7 +711,8 @@ class JobState:
 
     def let_go(self) -> None:
         """End all processes, as nobody holds their `Job` any more."""
-        self._is_let_go = True
+        # At the program's end, nobody could have held it.
+        self._is_let_go = threading.main_thread().is_alive()
         self.close()
 
     def close(self) -> None:

@@ -289,38 +289,19 @@ def join_agent(place: str) -> socket.socket:
 
 
 def invitation_file(path: str | os.PathLike[str]) -> TextIO:
-    """Make a file that this account alone can read. In its place there may be an invitation of this account that nobody answers any more.
+    """Make a file that this account alone can read. It must not be there yet: whether another one is of use may show on another host alone.
 
     Raises
     ------
     FileExistsError
-        If there is another file.
+        If it is.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    if _is_over(path):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
     try:
         return open(os.open(path, flags, 0o600), "w")
     except FileExistsError:
-        reason = "there is a file that is not an old invitation: remove it, or name another one"
+        reason = "there is such a file already; if it is the invitation of a job that was killed, remove it"
         raise FileExistsError(errno.EEXIST, reason, os.fspath(path)) from None
-
-
-def _is_over(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is an invitation of this account whose job listens no more."""
-    try:
-        place, _ = _said_by(os.fspath(path))
-    except LinkError:
-        return False
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        try:
-            connection.connect(place)
-        except (FileNotFoundError, ConnectionRefusedError):
-            return True
-        except OSError:
-            return False
-    return False
 
 
 def withdraw(path: str, written: os.stat_result) -> None:
@@ -351,16 +332,15 @@ def join_by_invitation(path: str | os.PathLike[str]) -> socket.socket:
         If the file is somebody else's, or others can read it; if the job doesn't let this process in.
     """
     name = os.fspath(path)
-    place, word = _said_by(name)
+    place, word, written = _said_by(name)
     connection = _joined(place, {"word": word})
     # It lets one process in. Who has written it may have removed it.
-    with contextlib.suppress(OSError):
-        os.unlink(name)
+    withdraw(name, written)
     return connection
 
 
-def _said_by(name: str) -> tuple[str, str]:
-    """Return the place of the agent and the word that an invitation has."""
+def _said_by(name: str) -> tuple[str, str, os.stat_result]:
+    """Return the place of the agent and the word that an invitation has, and which file it is."""
     try:
         number = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -380,7 +360,7 @@ def _said_by(name: str) -> tuple[str, str]:
             place, word = str(said["agent"]), str(said["word"])
         except (ValueError, TypeError, KeyError):
             raise LinkError(f"{name} is no invitation that a job has written") from None
-    return place, word
+    return place, word, found
 
 
 def _joined(place: str, word: dict[str, Any]) -> socket.socket:

@@ -167,8 +167,9 @@ class Group:
         _check(outcomes, self._places())
 
     def _contents(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> _core.LinkContents:
-        marks = {getattr(binding, "mark", None) for binding in self.bindings}
-        mark = marks.pop() if len(marks) == 1 else None
+        # All siblings are called as of the task that runs; others take no notice of that.
+        marks = (getattr(binding, "mark", None) for binding in self.bindings)
+        mark = next((mark for mark in marks if mark is not None), None)
         return _core.LinkContents(contents_of(arguments, keywords, mark))
 
     def _places(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -21,11 +22,16 @@ if TYPE_CHECKING:
 
 __all__ = ["SiblingBinding", "TaskInboxes", "TaskStreams"]
 
+_log = logging.getLogger("exoskel.links")
 # Who waits longer at an inbox without a time-out asks whether that is in vain, again and again.
 _ABSENCE_SECONDS = 4.0
 _ASK_SECONDS = 2.0
 # What a sibling has posted may be on its way when the first answer comes.
 _ANSWERS_MIN = 2
+# So many streams that are over are remembered one by one.
+_OVER_MAX = 4096
+# And so many posts of an inbox are kept for other streams than that of the task that takes some.
+_KEPT_MAX = 10_000
 
 
 class TaskStreams:
@@ -34,18 +40,27 @@ class TaskStreams:
     def __init__(self) -> None:
         self.current: int | None = None
         self._open: frozenset[int] = frozenset()
+        # Streams that were open here and are no more, the newest last; and below which number all of them are forgotten.
+        self._over: dict[int, None] = {}
+        self._forgotten = 0
 
     def enter(self, stream: int, is_open: Collection[int]) -> None:
         """Take in that the tasks from now on are of this stream, and which streams are not over here."""
-        self._open, self.current = frozenset(is_open), stream
+        opened = frozenset(is_open)
+        self._over |= dict.fromkeys(sorted(self._open - opened))
+        while len(self._over) > _OVER_MAX:
+            oldest = next(iter(self._over))
+            del self._over[oldest]
+            self._forgotten = max(self._forgotten, oldest + 1)
+        self._open, self.current = opened, stream
 
     def is_due(self, stream: int | None) -> bool:
         """Whether a post of this stream is for the task that runs. What no task has posted is for all of them."""
         return stream is None or stream == self.current
 
     def is_over(self, stream: int) -> bool:
-        """Whether no task of this stream comes any more. Later streams have greater numbers."""
-        return self.current is not None and stream < self.current and stream not in self._open
+        """Whether no task of this stream comes any more. One that has not been here may still come, whichever streams have."""
+        return stream not in self._open and (stream in self._over or stream < self._forgotten)
 
 
 class SiblingBinding(links.Binding):
@@ -92,9 +107,20 @@ class TaskInboxes:
         return TaskInbox(inbox, name, owner, self)
 
     def keep(self, name: str, stream: int, value: Any) -> None:
-        """Keep a value for the tasks of a stream that is not over."""
+        """Keep a value for the tasks of a stream that is not over. If there are very many, the oldest goes: a sibling may post of streams that never come."""
         with self._lock:
-            self._later.setdefault(name, deque()).append((stream, value))
+            later = self._later.setdefault(name, deque())
+            later.append((stream, value))
+            if len(later) <= _KEPT_MAX:
+                return
+            gone, _ = later.popleft()
+        _log.warning(
+            "a post of stream %d to %s of rank %d is dropped: %d wait there for other streams than that of the task which takes some",
+            gone,
+            name,
+            self.rank,
+            _KEPT_MAX,
+        )
 
     def kept(self, name: str) -> tuple[Any] | None:
         """Return a value that was kept for the task that runs, if there is one. Those of streams that are over go."""

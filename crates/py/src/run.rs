@@ -2,7 +2,7 @@
 
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -352,10 +352,14 @@ impl JournalFile {
     }
 }
 
-/// Removes a journal if it was made for nothing.
+/// Removes a journal that was made for nothing: it is new, and what it begins with was not written, which comes last.
 fn leave(opened: &File, is_new: bool, path: &Path) {
-    let is_empty = || opened.metadata().is_ok_and(|facts| facts.len() == 0);
-    if is_new && is_empty() {
+    let is_unbegun = || {
+        let mut begin = [0; 1];
+        let read = opened.read_at(&mut begin, 0);
+        read.is_ok_and(|_| begin == [0])
+    };
+    if is_new && is_unbegun() {
         // One that stays is no harm.
         let _ = std::fs::remove_file(path);
     }

@@ -265,7 +265,7 @@ def _deadline(text: str) -> Deadline:
 
 def _exceptions(words: str, names: dict[str, Any]) -> tuple[type[Exception], ...]:
     found = []
-    for word in words.split(","):
+    for word in map(str.strip, words.split(",")):
         one = names.get(word, getattr(builtins, word, None))
         if not (isinstance(one, type) and issubclass(one, Exception)):
             raise UsageError(
