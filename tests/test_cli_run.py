@@ -200,6 +200,22 @@ def test_a_slow_item_runs_at_a_second_slot(place: Path) -> None:
     assert "got stragglers=0.5, expected a number above 1" in refused.stderr
 
 
+@pytest.mark.parametrize("how", [["--slots", "1"], ["--sequential"]])
+def test_what_functions_print_is_no_result(place: Path, how: list[str]) -> None:
+    (place / "loud.py").write_text(
+        "numbers = [1, 2]\ndef loud(n):\n    print('n is', n)\n    return n"
+    )
+    words = ["run", "loud.py:loud", "--source", "numbers", *how]
+    piped = exoskel(*words, "--sink", "jsonl:-", cwd=place)
+    assert (piped.returncode, piped.stdout) == (0, "1\n2\n")
+    assert "n is 1" in piped.stderr
+    told = exoskel(*words, "--sink", "out.jsonl", "--json", cwd=place)
+    assert json.loads(told.stdout)["results"] == 2
+    assert "n is 2" in told.stderr
+    shown = exoskel(*words, "--sink", "out.jsonl", cwd=place)
+    assert "n is 1" in shown.stdout
+
+
 # Fails where it runs first.
 FLAKY = """
 import os

@@ -1,5 +1,6 @@
 """Jobs: processes by the request, which know each other, and end together."""
 
+import gc
 import os
 import pickle
 import re
@@ -216,9 +217,10 @@ def test_processes_of_another_group_are_called_by_their_startpoints(job: Job) ->
 
 
 def test_processes_of_a_job_that_nobody_holds_say_so() -> None:
-    started = Job().start(wait_for_nobody)
+    [process] = Job().start(wait_for_nobody).result(SECONDS)
+    gc.collect()
     with pytest.raises(ProcessEndedError, match="with its job, as nothing held that: keep the"):
-        started.result(SECONDS)
+        process.request("norm")
     # What is closed is held by who closes it.
     held = Job()
     [process] = held.start(wait_for_nobody).result(SECONDS)

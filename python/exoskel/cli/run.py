@@ -2,6 +2,7 @@
 
 import argparse
 import builtins
+import contextlib
 import functools
 import operator
 import os
@@ -48,7 +49,7 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
         help="run a program of a Python file over a source into a sink",
         description="Run a program over the items of a source, and put the results into a sink, in the order of the items. With "
         "--journal, the same command goes on after any end, and each result is in the sink exactly once. "
-        "The standard streams are jsonl:- and lines:-.",
+        "The standard streams are jsonl:- and lines:-; what functions print goes to standard error then, and with --json.",
     )
     parser.add_argument(
         "program",
@@ -160,10 +161,13 @@ def _run_whole(arguments: argparse.Namespace) -> int:
         raise UsageError(str(error)) from None
     source = _place(arguments.source, names)
     sink = _place(arguments.sink, names)
-    if arguments.sequential:
-        summary = _run_sequential(arguments, program, source, sink)
-    else:
-        summary = _run_on_slots(arguments, program, source, sink, names)
+    has_output = arguments.json or arguments.sink.endswith(":-")
+    # What functions print is no result.
+    with contextlib.redirect_stdout(sys.stderr) if has_output else contextlib.nullcontext():
+        if arguments.sequential:
+            summary = _run_sequential(arguments, program, source, sink)
+        else:
+            summary = _run_on_slots(arguments, program, source, sink, names)
     # Results may go to standard output.
     if not arguments.sink.endswith(":-"):
         data = {"results": summary.results, "skipped": summary.skipped, "earlier": summary.earlier}
