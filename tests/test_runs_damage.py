@@ -64,6 +64,16 @@ def test_a_run_with_results_is_not_begun_anew(failing: ex.Manager, tmp_path: Pat
         assert (journal.read_bytes(), out.read_bytes()) == (contents, before)
 
 
+def test_a_sink_that_is_gone_is_not_made_anew(failing: ex.Manager, tmp_path: Path) -> None:
+    out, journal = tmp_path / "out.jsonl", tmp_path / "run.journal"
+    with pytest.raises(ValueError, match="got a five"):
+        failing.run(range(20), ex.JsonLines(out), journal=journal)
+    out.unlink()
+    with pytest.raises(JournalError, match="got 0 bytes in .*out.jsonl, expected at least the 10"):
+        failing.run(range(20), ex.JsonLines(out), journal=journal)
+    assert not out.exists()
+
+
 def test_an_empty_journal_beside_an_empty_sink_is_begun(
     manager: ex.Manager, tmp_path: Path
 ) -> None:

@@ -188,6 +188,9 @@ class AppendedFile:
 
     def rewind(self, position: bytes | None) -> bytes:
         """Open the file, and cut it back to a position; see `Sink.rewind`."""
+        if position is not None and self._path != "-" and not os.path.exists(self._path):
+            # Nothing is made in its place.
+            self._check_length(0, _length_of(position))
         descriptor = self._open()
         self._pending.clear()
         self._pending_bytes = 0
