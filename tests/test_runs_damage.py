@@ -69,7 +69,7 @@ def test_a_sink_that_is_gone_is_not_made_anew(failing: ex.Manager, tmp_path: Pat
     with pytest.raises(ValueError, match="got a five"):
         failing.run(range(20), ex.JsonLines(out), journal=journal)
     out.unlink()
-    with pytest.raises(JournalError, match="got 0 bytes in .*out.jsonl, expected at least the 10"):
+    with pytest.raises(JournalError, match=r"got 0 bytes in .*out.jsonl, expected at least the 10"):
         failing.run(range(20), ex.JsonLines(out), journal=journal)
     assert not out.exists()
 
