@@ -202,3 +202,21 @@ def test_a_process_whose_job_is_over_before_it_begins_says_nothing() -> None:
             check=False,
         )
     assert (done.returncode, done.stdout, done.stderr) == (143, "", "")
+
+
+def leave(here: JobNode, code: Any) -> None:
+    sys.exit(code)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected", "said"),
+    [(None, 0, ""), (3, 3, ""), (0, 0, ""), ("bad input deck: nx<0", 1, "bad input deck: nx<0")],
+)
+def test_a_function_leaves_as_a_program_does(
+    job: ex.Job, code: object, expected: int, said: str
+) -> None:
+    started = job.start(leave, arguments=[code])
+    assert started.wait(SECONDS) == [expected]
+    with pytest.raises(ex.ProcessEndedError, match=f"has ended with exit code {expected}.*{said}$"):
+        started.values(timeout=SECONDS)
+    assert said in job.summary().processes[0].stderr

@@ -177,7 +177,7 @@ def _serve(control: socket.socket, descriptors_max: int) -> None:
             name.write("exoskel zygote")
         code = _Zygote(control, descriptors_max).run()
     except SystemExit as leaving:
-        code = leaving.code if isinstance(leaving.code, int) else 1
+        code = _code_of(leaving.code)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -185,6 +185,16 @@ def _serve(control: socket.socket, descriptors_max: int) -> None:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
+
+
+def _code_of(left_with: object) -> int:
+    """Return the exit code of who leaves by `sys.exit`, as Python has it: a text is printed."""
+    if left_with is None:
+        return 0
+    if isinstance(left_with, int):
+        return left_with
+    print(left_with, file=sys.stderr)
+    return 1
 
 
 class _Zygote:
