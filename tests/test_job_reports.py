@@ -220,3 +220,15 @@ def test_a_function_leaves_as_a_program_does(
     with pytest.raises(ex.ProcessEndedError, match=f"has ended with exit code {expected}.*{said}$"):
         started.values(timeout=SECONDS)
     assert said in job.summary().processes[0].stderr
+
+
+def end_or_wait(here: JobNode) -> None:
+    if here.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    here.process.inbox("nobody").get()
+
+
+def test_who_waits_for_all_is_told_at_once_that_one_has_ended(job: ex.Job) -> None:
+    started = job.start(end_or_wait, count=3)
+    with pytest.raises(ex.ProcessEndedError, match=r"rank 1, .* was ended by SIGKILL"):
+        started.result()

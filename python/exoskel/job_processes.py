@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, overload
 
@@ -176,19 +175,19 @@ class Processes(Sequence["Future[Process]"]):
         TimeoutError
             If they aren't all there by then.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        found = []
-        for record in self._records:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            try:
-                found.append(record.future.result(left))
-            except TimeoutError:
-                missing = sum(not one.future.done() for one in self._records)
-                text = f"{missing} of {len(self)} processes are not there within {timeout:g} seconds; the first is rank {record.rank} on {record.agent.host}"
-                if record.starter is not None and not record.starter.has_ended:
-                    text += f"; {record.starter.program}, which was to start them, still runs"
-                raise TimeoutError(text) from None
-        return found
+        futures = [record.future for record in self._records]
+        # One that will never be there is told at once, whichever rank it has.
+        missing = wait(futures, timeout, FIRST_EXCEPTION).not_done
+        for future in futures:
+            if future.done() and future.exception() is not None:
+                future.result()
+        if missing:
+            record = next(one for one in self._records if one.future in missing)
+            text = f"{len(missing)} of {len(self)} processes are not there within {timeout:g} seconds; the first is rank {record.rank} on {record.agent.host}"
+            if record.starter is not None and not record.starter.has_ended:
+                text += f"; {record.starter.program}, which was to start them, still runs"
+            raise TimeoutError(text)
+        return [future.result() for future in futures]
 
     def values(self, timeout: float | None = None) -> list[Any]:
         """Wait until the function has returned in all of them, and return what it has returned, by ranks; see `Process.value`."""
