@@ -114,6 +114,11 @@ def send_results(
 
 @on_execute("counts more items than there are records", ended("malformed item record"))
 def count_beyond_the_records(worker: HostileWorker, frame: Frame) -> None:
+    send_results(worker, frame, 4096, NOISE)
+
+
+@on_execute("counts more items than a frame has", ended("expected at most 4096, as a frame has"))
+def count_beyond_a_frame_the_records(worker: HostileWorker, frame: Frame) -> None:
     send_results(worker, frame, 0xFFFF_FFFF, NOISE)
 
 

@@ -17,6 +17,9 @@ const FORMAT: u32 = 2;
 /// How the file begins. With a byte that is no text, so that no text is taken for it.
 const MAGIC: &[u8] = b"exoskel run journal\x1a\n";
 
+/// How it begins before that, until all that a journal has is on the disk. Such a file is of a run that has no results, whatever stands in it.
+const BEGUN_MAGIC: &[u8] = b"exoskel run opening\x1a\n";
+
 /// What the beginning of a file says.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Head {
@@ -24,6 +27,8 @@ pub(crate) enum Head {
     Whole,
     /// There is nothing.
     Empty,
+    /// A journal was to be begun here, and a run ended before it was.
+    Begun,
     /// Zeros stand in the place of some of its bytes, the first of them here. A run may have ended before the head was written, or the head is damaged.
     Torn(u64),
 }
@@ -107,15 +112,30 @@ impl<D: StorageBackend> StorageBackend for SharedDisk<D> {
 
 /// The head of a journal, which is written when the first state is on the disk.
 fn head() -> Vec<u8> {
-    let mut head = MAGIC.to_vec();
+    page(MAGIC)
+}
+
+fn page(magic: &[u8]) -> Vec<u8> {
+    let mut head = magic.to_vec();
     head.extend_from_slice(&FORMAT.to_le_bytes());
     head.resize(HEAD_BYTES as usize, 0);
     head
 }
 
+/// Says, durably, that all which comes behind is of a journal that is not begun yet.
+pub(crate) fn write_beginning(disk: &impl StorageBackend) -> Result<(), JournalError> {
+    disk.set_len(0).map_err(JournalError::Disk)?;
+    // The file gets longer by that: a program that is killed leaves none or all of it.
+    write(disk, &page(BEGUN_MAGIC))
+}
+
 /// Writes the head, durably.
 pub(crate) fn write_head(disk: &impl StorageBackend) -> Result<(), JournalError> {
-    let written = disk.write(0, &head());
+    write(disk, &head())
+}
+
+fn write(disk: &impl StorageBackend, head: &[u8]) -> Result<(), JournalError> {
+    let written = disk.write(0, head);
     written
         .and_then(|()| disk.sync_data(false))
         .map_err(JournalError::Disk)
@@ -136,6 +156,9 @@ pub(crate) fn read_head(disk: &impl StorageBackend) -> Result<Head, JournalError
     if length == 0 {
         return Ok(Head::Empty);
     }
+    if got == page(BEGUN_MAGIC) {
+        return Ok(Head::Begun);
+    }
     // A write that was torn, or never came.
     let torn = |(got, expected): (&u8, &u8)| got == expected || *got == 0;
     let differs = |(got, expected): (&u8, &u8)| got != expected;
@@ -144,7 +167,9 @@ pub(crate) fn read_head(disk: &impl StorageBackend) -> Result<Head, JournalError
     if got.iter().zip(&expected).all(torn) {
         return Ok(Head::Torn(offset));
     }
-    if !got.starts_with(&MAGIC[..7]) {
+    let of_beginning = page(BEGUN_MAGIC);
+    let is_torn_beginning = got.iter().zip(&of_beginning).all(torn);
+    if !is_torn_beginning && !got.starts_with(&MAGIC[..7]) {
         return Err(JournalError::NotAJournal);
     }
     if got.starts_with(MAGIC)

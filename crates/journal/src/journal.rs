@@ -8,7 +8,7 @@ use std::{fmt, io};
 use redb::{Builder, Database, ReadableTable, StorageBackend, TableDefinition};
 
 use crate::JournalError;
-use crate::disk::{Behind, Head, SharedDisk, read_head, write_head};
+use crate::disk::{Behind, Head, SharedDisk, read_head, write_beginning, write_head};
 use crate::overlay::Overlay;
 use crate::panics::caught;
 
@@ -134,7 +134,7 @@ impl Journal {
         let disk = Arc::new(disk);
         match read_head(&*disk)? {
             Head::Whole => Ok(Self::go_on(disk, texts)?),
-            Head::Empty => Ok(Self::begin(disk, texts, position()?)?),
+            Head::Empty | Head::Begun => Ok(Self::begin(disk, texts, position()?)?),
             Head::Torn(offset) => {
                 Self::check_unbegun(&disk, offset, texts, position)?;
                 // A killed run may not have come to this.
@@ -207,6 +207,7 @@ impl Journal {
         texts: &RunTexts,
         position: Vec<u8>,
     ) -> Result<(Self, RunState), JournalError> {
+        write_beginning(&*disk)?;
         let journal = Self::attach(disk.clone())?;
         let state = RunState {
             position,

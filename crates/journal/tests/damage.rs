@@ -418,3 +418,68 @@ fn a_refused_early_result_is_made_again() {
     let delivery = Delivery::new(journal, state, true).unwrap();
     assert_eq!(delivery.stored().collect::<Vec<_>>(), [4]);
 }
+
+/// A disk that keeps what was written, up to the end of the program that writes.
+#[derive(Debug)]
+struct Killed {
+    disk: Memory,
+    left: Mutex<u32>,
+}
+
+impl Killed {
+    fn step(&self) -> io::Result<()> {
+        let mut left = self.left.lock().unwrap();
+        *left = left.checked_sub(1).ok_or(io::ErrorKind::Interrupted)?;
+        Ok(())
+    }
+}
+
+impl StorageBackend for Killed {
+    fn len(&self) -> io::Result<u64> {
+        self.disk.len()
+    }
+
+    fn read(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        self.disk.read(offset, len)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.step()?;
+        self.disk.set_len(len)
+    }
+
+    fn sync_data(&self, eventual: bool) -> io::Result<()> {
+        self.step()?;
+        self.disk.sync_data(eventual)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.step()?;
+        self.disk.write(offset, data)
+    }
+}
+
+/// Method: the program is killed before each of its writes.
+#[test]
+fn a_run_that_was_killed_while_its_journal_was_begun_is_begun() {
+    let mut kills = 0;
+    loop {
+        let disk = Memory::default();
+        let killed = Killed {
+            disk: disk.clone(),
+            left: Mutex::new(kills),
+        };
+        let begun = Journal::open(killed, &texts(), || {
+            Ok::<_, JournalError>(b"begin".to_vec())
+        });
+        let is_whole = begun.is_ok();
+        drop(begun);
+        let (_, state) = open(&disk).unwrap();
+        assert_eq!((state.watermark, &*state.position), (0, &b"begin"[..]));
+        if is_whole {
+            break;
+        }
+        kills += 1;
+    }
+    assert!(kills > 10, "{kills}");
+}
