@@ -118,7 +118,7 @@ def count_beyond_the_records(worker: HostileWorker, frame: Frame) -> None:
 
 
 @on_execute("counts more items than a frame has", ended("expected at most 4096, as a frame has"))
-def count_beyond_a_frame_the_records(worker: HostileWorker, frame: Frame) -> None:
+def count_beyond_a_frame(worker: HostileWorker, frame: Frame) -> None:
     send_results(worker, frame, 0xFFFF_FFFF, NOISE)
 
 
