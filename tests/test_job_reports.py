@@ -74,6 +74,17 @@ def test_a_summary_begins_with_what_has_failed_first(job: ex.Job) -> None:
     assert "returned" in row
 
 
+def test_who_has_failed_without_a_word_is_named(job: ex.Job) -> None:
+    job.start(["sh", "-c", "kill -9 $$"]).wait(SECONDS)
+    job.start(["sh", "-c", "exit 3"], count=2).wait(SECONDS)
+    job.start(["sleep", "600"])
+    job.close()
+    lines = str(job.summary()).splitlines()
+    killed = lines.index("ended with -9, and has said nothing")
+    assert lines[killed - 1] == "process 2 (rank 0):"
+    assert lines[killed + 1 :] == ["process 3, 4:", "ended with 3, and has said nothing"]
+
+
 def test_ranks_of_a_program_have_no_figures_of_their_own(job: ex.Job, tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text("import exoskel.links as links; links.init().ready()\n")
     words = f'"{sys.executable}" model.py & "{sys.executable}" model.py & wait'

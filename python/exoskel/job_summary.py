@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 
 __all__ = ["JobSummary", "ProcessSummary"]
 
+# Exit codes of those that ended well, or were ended with their job.
+_ENDED = (0, 128 + signal.SIGTERM, -signal.SIGTERM)
 # So many processes are named.
 _NAMED_MAX = 8
 # And so much of what each has said last is shown.
@@ -41,6 +44,12 @@ class ProcessSummary:
     def is_of_another(self) -> bool:
         """Whether its exit code is that of what has started it, which alone knows its own."""
         return self.exit_code is not None and self.memory_bytes == 0
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it has failed by itself, and has not said why. Those that were ended with their job have not."""
+        has_code = self.exit_code is not None and not self.is_of_another
+        return has_code and self.exit_code not in _ENDED and not self.stderr
 
     @property
     def state(self) -> str:
@@ -84,11 +93,12 @@ class JobSummary:
         lines += [f"held to {', '.join(what)}: {_some(who)}" for what, who in held.items()]
         failed = [one for one in self.processes if one.has_ended and one.exit_code != 0]
         # The first to fail is most often why others did. Those whose exit code is another's have nothing to say of it.
-        said = [one for one in failed if one.stderr]
+        said = [one for one in failed if one.stderr or one.is_silent]
         said.sort(key=lambda one: (one.is_of_another, one.ended_before))
         shown: dict[str, list[ProcessSummary]] = {}
         for one in said:
             text = "\n".join(one.stderr.strip("\n").splitlines()[-_LINES_MAX:])
+            text = text or f"ended with {one.state}, and has said nothing"
             shown.setdefault(text, []).append(one)
         for text, who in list(shown.items())[:_NAMED_MAX]:
             rank = f" (rank {who[0].rank})" if len(who) == 1 else ""
