@@ -385,7 +385,8 @@ impl ManagerMachine {
         let state = match departure {
             _ if is_unfit => "unfit",
             _ if has_left || is_own_end => "left",
-            Departure::Orderly if outstanding == 0 => "left",
+            // In the middle of a run nobody goes in good order without saying so, or being told to.
+            Departure::Orderly if outstanding == 0 && self.is_closing => "left",
             _ => "lost",
         };
         let worker = &slot.worker;
