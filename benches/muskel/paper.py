@@ -41,8 +41,8 @@ LONG, LONGER = 10, 100
 LONG_GRAIN_MAX = 20
 # Bytes of the items by which the grain is measured on each line.
 GRAIN_LINES = {"Fast Ethernet": 100_000, f"{LONG} ms": 4096}
-# Few items say little: the last ones end at different times.
-ITEMS_OF_A_WORKER_MIN = 10
+# Few items say little: the first ones wait for all 32 workers to be fed by one line, and the last ones end at different times.
+ITEMS_OF_A_WORKER_MIN = 40
 
 
 class Experiment:
