@@ -75,6 +75,11 @@ pub enum Action {
         /// The item.
         index: Index,
     },
+    /// The slot has not answered for what it had to answer within a time. It is to be taken for lost: [`Scheduler::remove_slot`](crate::Scheduler::remove_slot).
+    Overdue {
+        /// Who has not answered.
+        slot: SlotId,
+    },
     /// This is the item's outcome: it will not be run again.
     Failed {
         /// Whose item.

@@ -66,6 +66,10 @@ pub struct SchedulerConfig {
     pub stragglers: u32,
     /// It must run for more than this, too.
     pub straggler_time: Duration,
+    /// A slot that has not answered for so long, beyond the time that its item may run, is [overdue](crate::Action::Overdue). It may have to load what the item needs.
+    pub answer_time: Duration,
+    /// Bytes a second that go there and come back at least, or the slot is overdue.
+    pub answer_rate_min: u64,
     /// Slots at the same time.
     pub slots_max: u32,
     /// Streams at the same time.
@@ -132,6 +136,8 @@ impl Default for SchedulerConfig {
             recall_time: Duration::from_millis(1),
             stragglers: 0,
             straggler_time: Duration::from_millis(100),
+            answer_time: Duration::from_secs(300),
+            answer_rate_min: 64 * KIB,
             slots_max: 4096,
             streams_max: 4096,
         }
@@ -153,4 +159,6 @@ pub enum Tickets {
 pub struct StreamOptions {
     /// How it takes items in.
     pub tickets: Tickets,
+    /// For how long an item may run in a segment, which slots see to. A slot that doesn't is [overdue](crate::Action::Overdue).
+    pub time_limit: Option<Duration>,
 }

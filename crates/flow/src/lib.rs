@@ -38,6 +38,7 @@ mod estimate;
 mod frame;
 mod grant;
 mod item;
+mod overdue;
 mod program;
 mod ranges;
 mod recall;

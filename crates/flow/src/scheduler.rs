@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::estimate::Lag;
 use crate::item::ItemState;
+use crate::overdue::OwedAnswers;
 use crate::slot::{Slot, nanos};
 use crate::slot_table::SlotTable;
 use crate::stream::Stream;
@@ -46,6 +47,8 @@ pub struct Scheduler {
     pub(crate) copy_doubt: u32,
     /// Until then, nobody looks for items that run for too long.
     pub(crate) copies_until: Option<Duration>,
+    /// What slots have to answer within a time.
+    pub(crate) owed_answers: OwedAnswers,
     /// How late answers are.
     pub(crate) lag: Lag,
     /// How often in a row work was asked back in vain; half as much after each time that it wasn't.
@@ -75,6 +78,7 @@ impl Scheduler {
             unworthy_until: None,
             copies_until: None,
             rests: BTreeSet::new(),
+            owed_answers: OwedAnswers::default(),
             copy_doubt: 0,
             lag: Lag::default(),
             recall_doubt: 0,
@@ -364,6 +368,7 @@ impl Scheduler {
         self.wake = self.rests.first().map(|(until, _)| *until);
         self.recall_for_idle(now);
         self.copy_stragglers(now);
+        self.look_for_overdue(now);
         self.actions.pop_front()
     }
 

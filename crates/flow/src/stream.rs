@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::time::Duration;
 
 use crate::config::{FRAMES_UNTIMED, WINDOWS_INSIDE};
 use crate::estimate::{Average, Estimate, SlotEstimate};
@@ -163,6 +164,8 @@ pub(crate) struct Stream {
     pub(crate) held_results: u64,
     /// Bytes of results that may arrive without asking again.
     pub(crate) reserved: u64,
+    /// For how long an item may run in a segment.
+    pub(crate) time_limit: Option<Duration>,
     tickets: Tickets,
     input_bytes: Average,
 }
@@ -205,6 +208,7 @@ impl Stream {
             held_input: 0,
             held_results: 0,
             reserved: 0,
+            time_limit: options.time_limit,
             tickets: options.tickets,
             input_bytes: Average::default(),
         }

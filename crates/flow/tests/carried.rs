@@ -41,6 +41,7 @@ fn begun(skeleton: &Skeleton, slots: u32, items: usize) -> (Scheduler, StreamId)
     let program = Program::compile(skeleton).expect("a program");
     let options = StreamOptions {
         tickets: Tickets::Unbounded,
+        time_limit: None,
     };
     let stream = scheduler.open_stream(&program, options, START);
     let stream = stream.expect("a stream");

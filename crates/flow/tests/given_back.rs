@@ -14,7 +14,14 @@ fn begun(skeleton: &Skeleton, slots: u32, items: usize) -> Scheduler {
     (0..slots).for_each(|slot| scheduler.add_slot(SlotId(slot), START).expect("a slot"));
     let program = Program::compile(skeleton).expect("a program");
     let tickets = Tickets::Unbounded;
-    let stream = scheduler.open_stream(&program, StreamOptions { tickets }, START);
+    let stream = scheduler.open_stream(
+        &program,
+        StreamOptions {
+            tickets,
+            time_limit: None,
+        },
+        START,
+    );
     let stream = stream.expect("a stream");
     scheduler
         .admit(stream, &vec![1; items], START)

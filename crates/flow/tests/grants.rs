@@ -285,7 +285,7 @@ proptest! {
                     }
                     // Nothing is given back, which is allowed.
                     Action::Recall { slot, frame, .. } => scheduler.recalled(slot, frame, 0, 0, now),
-                    Action::Interrupt { .. } | Action::Failed { .. } => {}
+                    Action::Interrupt { .. } | Action::Failed { .. } | Action::Overdue { .. } => {}
                 }
             }
             let place = (number / 7 % slots) as usize;

@@ -24,6 +24,7 @@ fn open(scheduler: &mut Scheduler, skeleton: &Skeleton, items: usize) -> StreamI
     let program = Program::compile(skeleton).expect("a program");
     let options = StreamOptions {
         tickets: Tickets::Unbounded,
+        time_limit: None,
     };
     let stream = scheduler
         .open_stream(&program, options, START)

@@ -17,7 +17,14 @@ fn farm(inner: Skeleton) -> Skeleton {
 fn open(scheduler: &mut Scheduler, skeleton: &Skeleton, tickets: Tickets) -> StreamId {
     let program = Program::compile(skeleton).expect("a program");
     scheduler
-        .open_stream(&program, StreamOptions { tickets }, START)
+        .open_stream(
+            &program,
+            StreamOptions {
+                tickets,
+                time_limit: None,
+            },
+            START,
+        )
         .expect("a stream")
 }
 

@@ -48,6 +48,9 @@ const BESIDES_RESULTS_BYTES: u64 = 1 << 20;
 /// Workers of which the user was told that they get no items, of which it is remembered.
 const UNWANTED_MAX: usize = 1000;
 
+/// Why a slot is given up that neither answers nor ends.
+const UNANSWERED: &str = "it has neither answered for an item in time nor ended";
+
 /// What a manager decides by.
 #[derive(Clone, Debug)]
 pub struct ManagerSettings {
@@ -259,6 +262,8 @@ struct Slot {
     message_bytes_max: u64,
     /// How its process ended, if it has and that is known.
     process_end: Option<Arc<str>>,
+    /// It has not answered in time, and its session is ended for that.
+    is_overdue: bool,
     presence: Presence,
     /// It was judged again, and has to leave.
     is_barred: bool,
@@ -381,6 +386,12 @@ impl ManagerMachine {
             }
             Effect::Total { stream, count } => Some(ManagerAction::Total { stream, count }),
             Effect::Ends { stream, ends } => Some(ManagerAction::Ends { stream, ends }),
+            Effect::Overdue { slot } => {
+                let session = SessionId(slot);
+                self.slots.get_mut(&session)?.is_overdue = true;
+                self.dismiss(session, UNANSWERED.into());
+                None
+            }
             Effect::LostTrack { stream } => Some(ManagerAction::LostTrack { stream }),
         }
     }

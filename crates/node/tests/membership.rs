@@ -7,6 +7,7 @@ mod site;
 use std::time::Duration;
 
 use bytes::Bytes;
+use exoskel_flow::SchedulerConfig;
 use exoskel_link::handshake::RefuseReason;
 use exoskel_link::{CloseReason, Ended, Event, MessageKind, SessionError};
 use exoskel_node::SessionId;
@@ -593,6 +594,42 @@ fn who_breaks_its_sessions_again_and_again_is_set_aside() {
     assert!(site.machine.recruited().is_final);
 }
 
+/// Aim: an item that no slot ends, or a worker that ignores its time limit, holds a run up for so long and no longer. Method: each slot that gets
+/// the item says nothing more.
+#[test]
+fn who_neither_answers_in_time_nor_ends_is_lost() {
+    let config = SchedulerConfig::default();
+    let names = ["one", "two", "three", "four"];
+    let mut site = Site::with_hosts(1, &names);
+    for left in (0..config.retries).rev() {
+        let [host] = site.dialled()[..] else {
+            panic!("nobody was asked");
+        };
+        let slot = site.serve(SlotSource::Host(host), names[host], 1);
+        if left == config.retries - 1 {
+            site.open_with(1, Some(Duration::from_secs(10)));
+        }
+        site.actions.clear();
+        site.play(config.answer_time, |_, _| ());
+        assert_eq!(site.ended(), []);
+        site.play(Duration::from_secs(40), |_, _| ());
+        let [(overdue, reason)] = &site.ended()[..] else {
+            panic!("it may say nothing for ever");
+        };
+        assert_eq!(*overdue, slot);
+        assert!(format!("{reason:?}").contains("neither answered for an item in time nor ended"));
+        site.end(slot, &Ended::Closed(reason.clone()));
+        let report = site.machine.report();
+        let gone = report.iter().find(|row| row.name == names[host]).unwrap();
+        assert_eq!(gone.state, "lost");
+        let is_failed = site
+            .actions
+            .iter()
+            .any(|action| matches!(action, ManagerAction::Deliver { .. }));
+        assert_eq!(is_failed, left == 0, "{left} left");
+    }
+}
+
 #[test]
 fn who_is_no_longer_allowed_leaves_at_once() {
     let mut site = Site::listening(2);
@@ -607,9 +644,17 @@ fn who_is_no_longer_allowed_leaves_at_once() {
     let mut told = site.actions.iter().map(|action| format!("{action:?}"));
     assert!(told.any(|one| one.contains("Unwanted") && one.contains("no sandbox")));
     // The warning calls it lost, so the summary does.
-    assert!(warnings(&site).iter().any(|text| text.starts_with("lost worker sorry")));
+    assert!(
+        warnings(&site)
+            .iter()
+            .any(|text| text.starts_with("lost worker sorry"))
+    );
     let report = site.machine.report();
-    assert!(report.iter().any(|row| row.name == "sorry" && row.state == "lost"));
+    assert!(
+        report
+            .iter()
+            .any(|row| row.name == "sorry" && row.state == "lost")
+    );
     site.actions.clear();
     site.machine.judge_again(|session| match session == bad {
         true => Err("its certificate was revoked"),

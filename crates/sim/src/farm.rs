@@ -416,7 +416,7 @@ impl FarmRun<'_> {
                     let at = self.free + self.farm.latency_to(slot.0);
                     self.agenda.plan(at, Event::Interrupt(slot.0, frame, index));
                 }
-                Action::Grant { .. } | Action::Failed { .. } => {
+                Action::Grant { .. } | Action::Failed { .. } | Action::Overdue { .. } => {
                     return self.broken(format!("got {action:?}, expected none such"));
                 }
             }

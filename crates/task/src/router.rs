@@ -94,6 +94,11 @@ pub enum Effect {
         /// For each of them, in order: how many outcomes there are up to its last one.
         ends: Vec<Index>,
     },
+    /// The slot has not answered in time: it is to be taken for lost.
+    Overdue {
+        /// The slot.
+        slot: u32,
+    },
     /// A token isn't here although its item must run. Can't be: a token is kept until its result counts. SegmentEnding the
     /// stream is better than waiting for ever.
     LostTrack {

@@ -125,7 +125,9 @@ impl Site {
                     self.router.taken(STREAM, first, count, NOW);
                 }
                 Effect::Total { count, .. } => self.total = Some(count),
-                Effect::Ends { .. } | Effect::LostTrack { .. } => panic!("lost track"),
+                Effect::Ends { .. } | Effect::LostTrack { .. } | Effect::Overdue { .. } => {
+                    panic!("lost track")
+                }
             }
         }
     }

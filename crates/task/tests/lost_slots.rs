@@ -118,7 +118,10 @@ impl Site {
                     let (first, count) = (outcomes.first, outcomes.count);
                     self.router.taken(STREAM, first, count, self.now);
                 }
-                Effect::LostTrack { .. } | Effect::Total { .. } | Effect::Ends { .. } => {
+                Effect::LostTrack { .. }
+                | Effect::Total { .. }
+                | Effect::Ends { .. }
+                | Effect::Overdue { .. } => {
                     panic!("the token of an item that must run is gone")
                 }
             }

@@ -120,7 +120,10 @@ impl Site {
                         assert_eq!(self.fates.insert(index, fate), None, "item {index}");
                     }
                 }
-                Effect::LostTrack { .. } | Effect::Total { .. } | Effect::Ends { .. } => {
+                Effect::LostTrack { .. }
+                | Effect::Total { .. }
+                | Effect::Ends { .. }
+                | Effect::Overdue { .. } => {
                     panic!("lost track")
                 }
             }

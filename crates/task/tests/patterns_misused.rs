@@ -138,7 +138,9 @@ impl Site {
                 }
                 Effect::Deliver { outcomes, .. } => self.outcomes.push(outcomes),
                 Effect::Total { count, .. } => self.total = Some(count),
-                Effect::Ends { .. } | Effect::LostTrack { .. } => panic!("lost track"),
+                Effect::Ends { .. } | Effect::LostTrack { .. } | Effect::Overdue { .. } => {
+                    panic!("lost track")
+                }
             }
         }
     }

@@ -187,7 +187,14 @@ impl World {
         let program = Program::compile(skeleton).unwrap();
         let stream = self
             .scheduler
-            .open_stream(&program, StreamOptions { tickets }, self.now)
+            .open_stream(
+                &program,
+                StreamOptions {
+                    tickets,
+                    time_limit: None,
+                },
+                self.now,
+            )
             .unwrap();
         self.programs.insert(stream, program);
         self.untaken.insert(stream, BTreeSet::new());
@@ -382,6 +389,7 @@ impl World {
                     let process = self.processes.get_mut(&slot).unwrap();
                     process.inbox.push_back(action);
                 }
+                Action::Overdue { .. } => unreachable!("there are no time limits"),
                 Action::Failed {
                     stream,
                     segment,
@@ -710,7 +718,9 @@ impl World {
             Some(Action::Interrupt { frame, index, .. }) => {
                 process.large.remove(&(frame, index));
             }
-            Some(Action::Failed { .. }) => unreachable!("never sent to a slot"),
+            Some(Action::Failed { .. } | Action::Overdue { .. }) => {
+                unreachable!("never sent to a slot")
+            }
         }
         true
     }

@@ -163,6 +163,7 @@ impl ManagerMachine {
             state: SlotState::Joining,
             message_bytes_max: session.peer_message_bytes_max(),
             process_end: None,
+            is_overdue: false,
             is_barred: false,
             presence: Presence::Certain,
             bytes_sent: 0,
@@ -354,7 +355,11 @@ impl ManagerMachine {
         };
         self.draining.retain(|draining| *draining != session);
         self.remote_left(slot.source, slot.tier);
-        let departure = departure_of(end);
+        // An item that no slot can end is the reason, perhaps.
+        let departure = match slot.is_overdue {
+            true => Departure::Lost,
+            false => departure_of(end),
+        };
         // Who was told to end may be ended before its item is done: not for what the item did.
         let is_leaving = slot.state == SlotState::Leaving;
         let blamed = match departure {

@@ -172,6 +172,11 @@ impl Site {
 
     /// A stream of one item.
     pub(crate) fn open(&mut self, stream: u64) {
+        self.open_with(stream, None);
+    }
+
+    /// The same; the item may run for so long.
+    pub(crate) fn open_with(&mut self, stream: u64, timeout: Option<Duration>) {
         let plan = StreamPlan {
             skeleton: Skeleton::Farm(Box::new(Skeleton::Seq(FunctionId(0)))),
             functions: vec![Function {
@@ -180,7 +185,7 @@ impl Site {
             }],
             call: Call::Item,
             tickets: Tickets::Unbounded,
-            timeout: None,
+            timeout,
             retries_on: None,
             tells_ends: false,
         };

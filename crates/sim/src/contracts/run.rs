@@ -436,7 +436,10 @@ impl<'a> ContractRun<'a> {
                 Action::Recall { slot, frame, count } => {
                     self.agenda.plan(at, Event::Recall(slot.0, frame, count));
                 }
-                Action::Grant { .. } | Action::Interrupt { .. } | Action::Failed { .. } => {
+                Action::Grant { .. }
+                | Action::Interrupt { .. }
+                | Action::Failed { .. }
+                | Action::Overdue { .. } => {
                     return self.broken(format!("got {action:?}, expected none such"));
                 }
             }

@@ -34,6 +34,7 @@ impl Router {
         let program = Program::compile(&plan.skeleton)?;
         let options = StreamOptions {
             tickets: plan.tickets,
+            time_limit: plan.timeout,
         };
         let id = self.scheduler.open_stream(&program, options, now)?;
         let lines = ItemLine::all(id, &program, &plan.functions);

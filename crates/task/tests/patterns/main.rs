@@ -140,6 +140,7 @@ impl Site {
                 Effect::Deliver { outcomes, .. } => self.take_in(outcomes),
                 Effect::Total { count, .. } => assert_eq!(self.total.replace(count), None),
                 Effect::Ends { ends, .. } => self.ends.extend(ends),
+                Effect::Overdue { .. } => panic!("nothing has a time limit"),
                 Effect::LostTrack { .. } => panic!("the token of an item that must run is gone"),
             }
         }

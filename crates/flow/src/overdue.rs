@@ -1,0 +1,141 @@
+//! Slots that don't answer in time. A slot ends an item that runs for too long by itself, and then itself; one that can't, or doesn't want to, is told of here.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::frame::Frame;
+use crate::scheduler::Scheduler;
+use crate::slot::Slot;
+use crate::stream::Stream;
+use crate::{Action, FrameId, Index, Lease, SchedulerConfig, SlotId, StreamId, Then};
+
+/// Slots are looked at so many times within the time that an answer may be late.
+const LOOK_PART: u32 = 60;
+
+/// An item may begin its time anew once, behind a serial function.
+const TIMES_OF_AN_ITEM: u32 = 2;
+
+/// What a slot is to answer next, as it was seen when somebody looked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Owed {
+    /// The first frame here that has something to run, how much that is, and whether anybody still needs it.
+    Front {
+        frame: FrameId,
+        running: u32,
+        is_closed: bool,
+    },
+    /// A result that may be sent.
+    Granted {
+        stream: StreamId,
+        frame: FrameId,
+        index: Index,
+    },
+}
+
+/// What slots owe, and since when at least.
+#[derive(Debug, Default)]
+pub(crate) struct OwedAnswers {
+    known: BTreeMap<(SlotId, Owed), Duration>,
+    looked_at: Option<Duration>,
+}
+
+impl Scheduler {
+    /// Names slots that owe an answer for too long. Only what has a time limit is looked at, and what nobody needs any more.
+    pub(crate) fn look_for_overdue(&mut self, now: Duration) {
+        if !self.streams.iter().any(Stream::is_watched) {
+            self.owed_answers.known.clear();
+            return;
+        }
+        let pause = self.config.answer_time / LOOK_PART;
+        let next = self.owed_answers.looked_at.map(|last| last + pause);
+        if let Some(next) = next.filter(|next| now < *next) {
+            return self.wake_at(next);
+        }
+        self.owed_answers.looked_at = Some(now);
+        let owed = self.owed();
+        let known = std::mem::take(&mut self.owed_answers.known);
+        let mut overdue = Vec::new();
+        for (key, most) in owed {
+            let since = known.get(&key).copied().unwrap_or(now);
+            let is_overdue = now.saturating_sub(since) > most && overdue.last() != Some(&key.0);
+            if is_overdue {
+                overdue.push(key.0);
+            }
+            // Who is told of is soon gone.
+            let since = if is_overdue { now } else { since };
+            self.owed_answers.known.insert(key, since);
+        }
+        let overdue = overdue.into_iter().map(|slot| Action::Overdue { slot });
+        self.actions.extend(overdue);
+        if !self.owed_answers.known.is_empty() {
+            self.wake_at(now.saturating_add(pause));
+        }
+    }
+
+    /// What slots owe now, and the time that each may take.
+    fn owed(&self) -> BTreeMap<(SlotId, Owed), Duration> {
+        let mut owed = BTreeMap::new();
+        for (_, slot) in self.slots.iter() {
+            let Some(frame) = slot.frames.iter().find(|frame| frame.running() > 0) else {
+                continue;
+            };
+            let Some(stream) = self.place(frame.stream).map(|place| &self.streams[place]) else {
+                continue;
+            };
+            let Some(limit) = stream.time_limit_of(frame) else {
+                continue;
+            };
+            let front = Owed::Front {
+                frame: frame.id,
+                running: frame.running(),
+                is_closed: stream.closed,
+            };
+            let most = limit.saturating_add(slot.answer_time(&self.config));
+            owed.insert((slot.id, front), most);
+        }
+        for stream in self.streams.iter().filter(|stream| stream.is_watched()) {
+            for (index, waiting) in stream.waiting.iter().filter(|(_, one)| one.granted) {
+                let row = self.slots.row(waiting.slot);
+                let Some(slot) = row.and_then(|row| self.slots.get(row)) else {
+                    continue;
+                };
+                let granted = Owed::Granted {
+                    stream: stream.id,
+                    frame: waiting.frame,
+                    index: *index,
+                };
+                owed.insert((slot.id, granted), slot.answer_time(&self.config));
+            }
+        }
+        owed
+    }
+}
+
+impl Stream {
+    /// Whether its items have to be answered for within a time.
+    fn is_watched(&self) -> bool {
+        self.time_limit.is_some() || self.closed
+    }
+
+    /// How long the slot may run until it has something to say of this frame, if there is a limit.
+    fn time_limit_of(&self, frame: &Frame) -> Option<Duration> {
+        if self.closed {
+            return Some(Duration::ZERO);
+        }
+        let limit = self.time_limit?.saturating_mul(TIMES_OF_AN_ITEM);
+        // These may be answered for all together.
+        let is_together = frame.lease != Lease::None || frame.then == Then::Fold;
+        Some(limit.saturating_mul(if is_together { frame.running() } else { 1 }))
+    }
+}
+
+impl Slot {
+    /// The time that a slot may take until its answer is here, besides what its functions take: with all that may be on the way before it.
+    fn answer_time(&self, config: &SchedulerConfig) -> Duration {
+        let on_the_way = self.bytes.saturating_add(self.receivable);
+        let seconds = on_the_way / config.answer_rate_min.max(1);
+        config
+            .answer_time
+            .saturating_add(Duration::from_secs(seconds))
+    }
+}

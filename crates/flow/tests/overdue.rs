@@ -1,0 +1,181 @@
+//! Slots that neither answer for an item in time nor end.
+
+use std::time::Duration;
+
+use exoskel_flow::*;
+
+const START: Duration = Duration::ZERO;
+const SLOT: SlotId = SlotId(7);
+const LIMIT: Duration = Duration::from_secs(10);
+const SECOND: Duration = Duration::from_secs(1);
+
+struct Run {
+    scheduler: Scheduler,
+    stream: StreamId,
+    now: Duration,
+    /// Frame, first item, count.
+    given: Vec<(FrameId, Index, u32)>,
+    granted: Vec<(FrameId, Index)>,
+    overdue: Vec<SlotId>,
+}
+
+impl Run {
+    /// Items of a farm, and one slot for them.
+    fn new(time_limit: Option<Duration>, sizes: &[u64]) -> Self {
+        let mut scheduler = Scheduler::new(SchedulerConfig::default());
+        scheduler.add_slot(SLOT, START).expect("a slot");
+        let farm = Skeleton::Farm(Box::new(Skeleton::Seq(FunctionId(0))));
+        let options = StreamOptions {
+            tickets: Tickets::Unbounded,
+            time_limit,
+        };
+        let program = Program::compile(&farm).expect("a program");
+        let stream = scheduler.open_stream(&program, options, START);
+        let stream = stream.expect("a stream");
+        scheduler.admit(stream, sizes, START).expect("tickets");
+        let mut run = Self {
+            scheduler,
+            stream,
+            now: START,
+            given: Vec::new(),
+            granted: Vec::new(),
+            overdue: Vec::new(),
+        };
+        run.look();
+        run
+    }
+
+    fn look(&mut self) {
+        while let Some(action) = self.scheduler.poll_action(self.now) {
+            match action {
+                Action::Dispatch {
+                    frame,
+                    first,
+                    count,
+                    ..
+                } => self.given.push((frame, first, count)),
+                Action::Grant { frame, index, .. } => self.granted.push((frame, index)),
+                Action::Overdue { slot } => self.overdue.push(slot),
+                _ => {}
+            }
+        }
+    }
+
+    /// Time passes, and whoever is to be woken is.
+    fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some(wake) = self.scheduler.next_timeout().filter(|wake| *wake < end) {
+            assert!(wake > self.now, "it is woken for nothing at {wake:?}");
+            self.now = wake;
+            self.look();
+        }
+        self.now = end;
+        self.look();
+    }
+
+    /// The slot answers for the oldest item that it has.
+    fn answer(&mut self) {
+        let (frame, first, count) = self.given.remove(0);
+        let results = Results {
+            frame,
+            first,
+            reached: 1,
+            sizes: &[10],
+            ended: &[],
+            busy: LIMIT,
+        };
+        let accepted = self.scheduler.results(SLOT, results, self.now);
+        assert!(accepted.expect("within its grant").is_some());
+        if count > 1 {
+            self.given.insert(0, (frame, first + 1, count - 1));
+        }
+        self.look();
+    }
+}
+
+fn answer_time() -> Duration {
+    SchedulerConfig::default().answer_time
+}
+
+#[test]
+fn who_neither_answers_nor_ends_is_named_once_its_time_is_over() {
+    let mut run = Run::new(Some(LIMIT), &[1, 1]);
+    run.pass(answer_time());
+    assert_eq!(run.overdue, []);
+    run.pass(LIMIT * 3);
+    assert_eq!(run.overdue, [SLOT]);
+}
+
+#[test]
+fn who_answers_each_time_just_before_that_is_not_named() {
+    let mut run = Run::new(Some(LIMIT), &[1; 50]);
+    for _ in 0..50 {
+        run.pass(answer_time());
+        run.answer();
+    }
+    run.pass(30 * SECOND);
+    assert_eq!(run.overdue, []);
+    assert_eq!(run.scheduler.next_timeout(), None);
+}
+
+/// Aim: others are answered for while one item is kept back. Method: the second frame is answered for all the time, the first one never.
+#[test]
+fn who_keeps_back_one_item_is_named_although_it_answers_for_others() {
+    let mut run = Run::new(Some(LIMIT), &[1; 50]);
+    let kept = run.given.remove(0);
+    for _ in 0..40 {
+        run.pass(answer_time() / 20);
+        run.answer();
+    }
+    assert_eq!(run.overdue, [SLOT], "{kept:?}");
+}
+
+#[test]
+fn an_item_without_a_limit_may_run_for_ever() {
+    let mut run = Run::new(None, &[1]);
+    run.pass(answer_time() * 1000);
+    assert_eq!((run.overdue, run.scheduler.next_timeout()), (vec![], None));
+}
+
+#[test]
+fn what_is_on_a_slow_way_has_more_time() {
+    let config = SchedulerConfig::default();
+    let bytes = config.answer_rate_min * 1000;
+    let mut run = Run::new(Some(LIMIT), &[bytes]);
+    run.pass(answer_time() + 900 * SECOND);
+    assert_eq!(run.overdue, []);
+    run.pass(200 * SECOND);
+    assert_eq!(run.overdue, [SLOT]);
+}
+
+#[test]
+fn who_does_not_send_what_it_may_send_is_named() {
+    let mut run = Run::new(Some(LIMIT), &[1]);
+    let (frame, index, _) = run.given[0];
+    let large = 1 << 20;
+    let said = run.scheduler.announced(SLOT, frame, index, large, START);
+    said.expect("it had it");
+    run.look();
+    assert_eq!(run.granted, [(frame, index)]);
+    run.pass(answer_time());
+    assert_eq!(run.overdue, []);
+    run.pass(30 * SECOND);
+    assert_eq!(run.overdue, [SLOT]);
+}
+
+#[test]
+fn who_goes_on_with_what_nobody_needs_is_named() {
+    let mut run = Run::new(None, &[1]);
+    run.pass(answer_time() * 2);
+    run.scheduler.close_stream(run.stream, run.now);
+    run.look();
+    run.pass(answer_time());
+    assert_eq!(run.overdue, []);
+    run.pass(30 * SECOND);
+    assert_eq!(run.overdue, [SLOT]);
+    run.scheduler
+        .remove_slot(SLOT, Departure::Lost, run.now)
+        .expect("it was there");
+    run.pass(SECOND);
+    assert_eq!(run.scheduler.next_timeout(), None);
+}
