@@ -302,3 +302,45 @@ def test_a_pattern_chooses_among_the_files_of_a_folder(place: Path, source: str)
     words = ["run", "job.py:name", "--source", source, "--sink", "out.txt", "--sequential"]
     assert exoskel(*words, cwd=place).stderr == ""
     assert (place / "out.txt").read_text() == "a1.csv\na2.csv\n"
+
+
+FILES = """
+def length(text):
+    return len(text.contents if hasattr(text, "contents") else text)
+
+class Unlucky(Exception):
+    pass
+
+def unlucky(number):
+    raise Unlucky("three")
+
+numbers = range(3)
+"""
+
+
+def test_a_pattern_is_files_whatever_they_end_with(place: Path) -> None:
+    (place / "files.py").write_text(FILES)
+    (place / "texts").mkdir()
+    for name in ("a.txt", "b.txt", "c.dat"):
+        (place / "texts" / name).write_text(name * 2)
+    words = ["run", "files.py:length", "--source", "texts/*.txt", "--sink", "out.jsonl"]
+    ran = exoskel(*words, "--sequential", cwd=place)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert (place / "out.jsonl").read_text() == "10\n10\n"
+
+
+def test_a_source_that_is_not_there_leaves_no_sink(place: Path) -> None:
+    for source in ("none.jsonl", "none.txt", "files:none", "none/*.txt"):
+        words = ["run", "job.py:a_dict", "--source", source, "--sink", "out.jsonl"]
+        ended = exoskel(*words, "--sequential", cwd=place)
+        assert ended.returncode == 1
+        assert "no such file or directory" in ended.stderr.lower()
+        assert not (place / "out.jsonl").exists()
+
+
+def test_an_exception_has_the_name_that_its_class_has_in_the_file(place: Path) -> None:
+    (place / "files.py").write_text(FILES)
+    words = ["run", "files.py:unlucky", "--source", "numbers", "--sink", "out.jsonl"]
+    for how in (["--slots", "1"], ["--sequential"]):
+        ended = exoskel(*words, *how, cwd=place)
+        assert ended.stderr.splitlines()[0].endswith("item 0: 0: Unlucky: three")

@@ -197,6 +197,9 @@ def test_operations_that_are_not_associative_are_found() -> None:
     assert list(ex.Reduce(add).run_sequential([0.1, 0.2, 0.3, 0.4], check=True)) == [1.0]
     count = ex.Reduce(add, key=is_large)
     assert list(count.run_sequential([1, 2, 30, 4], check=True)) == [{False: 7, True: 30}]
+    of_parity = ex.Reduce(subtract, key=lambda number: number % 2)
+    with pytest.raises(ValueError, match=r"subtract isn't associative.* for 0, 2, 4 it gives -6"):
+        list(of_parity.run_sequential(range(20), check=True))
 
 
 # To type checkers they are mistakes as well.

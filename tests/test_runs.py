@@ -336,7 +336,9 @@ def test_the_name_of_a_file_stays_in_its_folder(tmp_path: Path) -> None:
 
 def test_lines_say_which_one_is_wrong(manager: ex.Manager, tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('1\n\n{"a":\n')
-    with pytest.raises(ValueError, match=r"line 3 of .*in.jsonl: .* expected a JSON value"):
+    with pytest.raises(
+        ValueError, match=r"line 3 of .*in.jsonl: .* expected a JSON value in each line"
+    ):
         manager.run(ex.JsonLines(tmp_path / "in.jsonl"), ex.JsonLines(tmp_path / "out.jsonl"))
     (tmp_path / "in.txt").write_text("one\n\ntwo")
     manager.run(ex.Lines(tmp_path / "in.txt"), ex.Lines(tmp_path / "out.txt"))
@@ -344,6 +346,44 @@ def test_lines_say_which_one_is_wrong(manager: ex.Manager, tmp_path: Path) -> No
     with pytest.raises(TypeError, match="got int as a line") as raised:
         manager.run([1], ex.Lines(tmp_path / "out.txt"))
     assert "item 0" in raised.value.__notes__[0]
+
+
+def test_a_sink_that_is_removed_while_a_run_writes_to_it_is_told_of(
+    manager: ex.Manager, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.jsonl"
+
+    def items(*, replaces: bool) -> Iterator[int]:
+        yield from range(3)
+        out.unlink()
+        if replaces:
+            out.write_text("another file")
+        yield 3
+
+    for journal in (None, tmp_path / "run.journal"):
+        source = items(replaces=journal is None)
+        with pytest.raises(FileNotFoundError, match="was removed or replaced while") as raised:
+            manager.run(source, ex.JsonLines(out), journal=journal)
+        assert raised.value.filename == str(out)
+        out.unlink(missing_ok=True)
+
+
+def test_json_takes_the_scalars_of_numpy(tmp_path: Path) -> None:
+    values = [numpy.float32(0.5), numpy.float64(0.25), numpy.int16(7), numpy.bool_(True)]
+    sink = ex.JsonLines(tmp_path / "out.jsonl")
+    sink.rewind(None)
+    for index, value in enumerate(values):
+        sink.write(index, [value])
+    sink.commit()
+    sink.close()
+    assert (tmp_path / "out.jsonl").read_text().split() == ["[0.5]", "[0.25]", "[7]", "[true]"]
+
+
+def test_what_is_no_sink_says_where_it_belongs() -> None:
+    with pytest.raises(TypeError, match=r"expected it as the contract: .*contract=ParDegree\(3\)"):
+        ex.run(abs, [1], ex.ParDegree(3))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"got name='\{\}.up', expected a function"):
+        ex.Files("out", name="{}.up")  # type: ignore[arg-type]
 
 
 def first_waits(item: int) -> int:

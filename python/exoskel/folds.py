@@ -197,14 +197,20 @@ def spot_checked(
     ValueError
         If it isn't.
     """
-    recent: list[Any] = []
+    # Of a reduction by keys, the values of each key are folded.
+    is_keyed = isinstance(operation, MergedKeys)
+    folded = operation.operation if isinstance(operation, MergedKeys) else operation
+    recent: dict[Any, list[Any]] = {}
     checks = 0
     for value in values:
         if checks < checks_max:
-            recent = [*recent[-2:], copy.deepcopy(value)]
-            if len(recent) == 3:
-                _check_associative(operation, *recent)
-                checks += 1
+            for key, one in value.items() if is_keyed else [(None, value)]:
+                if key not in recent and len(recent) >= checks_max:
+                    continue
+                last = recent[key] = [*recent.get(key, [])[-2:], copy.deepcopy(one)]
+                if len(last) == 3:
+                    _check_associative(folded, *last)
+                    checks += 1
         yield value
 
 

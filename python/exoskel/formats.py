@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import fnmatch
-import itertools
 import json
 import os
 import re
@@ -45,6 +44,9 @@ class _LineFile(ABC):
 
     def items(self, start: int) -> Iterator[Any]:
         """Iterate over the items from the one with index ``start``."""
+        if self._path != "-":
+            # What isn't there says so now, and not when the first item is wanted.
+            os.stat(self._path)
         lines = self._lines()
         skip(lines, start)
         return (self._read(number, line) for number, line in lines)
@@ -125,11 +127,13 @@ _INSTEAD = {
 }
 
 
-def _of_scalar(value: Any) -> int:
-    """Return the number of a NumPy integer. JSON's own encoder takes NumPy's floats, which are floats of Python."""
+def _of_scalar(value: Any) -> int | float | bool:
+    """Return the number that a NumPy scalar is."""
     numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(value, numpy.integer):
-        return int(value)
+    if numpy is not None:
+        for scalar, number in ((numpy.integer, int), (numpy.floating, float), (numpy.bool_, bool)):
+            if isinstance(value, scalar):
+                return number(value)
     raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
 
@@ -149,8 +153,12 @@ class JsonLines(_LineFile):
         try:
             return json.loads(line)
         except ValueError as error:
+            place = "standard input" if self._path == "-" else self._path
+            # The line is all that the decoder knows of.
+            is_json = isinstance(error, json.JSONDecodeError)
+            what = f"{error.msg} at column {error.colno}" if is_json else str(error)
             raise ValueError(
-                f"line {number} of {self._path}: {error}, expected a JSON value"
+                f"line {number} of {place}: {what}, expected a JSON value in each line"
             ) from error
 
     def _line(self, result: Any) -> bytes:
@@ -384,6 +392,10 @@ class Files:
     ) -> None:
         if names not in ("index", "result"):
             raise ValueError(f'got names={names!r}, expected "index" or "result"')
+        if not callable(name):
+            raise TypeError(
+                f'got name={name!r:.40}, expected a function that takes an index and returns a name, such as "{{:08}}.txt".format'
+            )
         self._folder = os.fspath(folder)
         self._pattern = pattern
         self._name = name
@@ -406,9 +418,11 @@ class Files:
 
     def items(self, start: int) -> Iterator[File]:
         """Iterate over the files from the one with index ``start``."""
-        for name in itertools.islice(self._names(), start, None):
-            with open(os.path.join(self._folder, name), "rb") as file:
-                yield File(name, file.read())
+        return map(self._file, self._names()[start:])
+
+    def _file(self, name: str) -> File:
+        with open(os.path.join(self._folder, name), "rb") as file:
+            return File(name, file.read())
 
     def count(self) -> int:
         """Say how many files there are."""

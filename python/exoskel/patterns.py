@@ -397,7 +397,7 @@ class Iterate(Skeleton[In, Out]):
         refuse_carried(skeleton, "Iterate")
         if skeleton.gives_many:
             raise TypeError(
-                f"got {skeleton!r} as body of Iterate, expected one result for each item: put the FlatMap into a Map, whose join makes one of many"
+                f"got {skeleton!r} as body of Iterate, expected one result for each item; a Map makes one of many, by its join"
             )
         check_function(until, "until of Iterate", 1)
         if isinstance(at_most, bool) or not hasattr(at_most, "__index__"):

@@ -108,6 +108,10 @@ def run(
     """
     from .manager import Manager
 
+    if isinstance(sink, Contract):
+        raise TypeError(
+            f"got {sink!r} as the sink, expected it as the contract: exoskel.run(program, items, contract={sink!r})"
+        )
     if sink is None and journal is not None:
         raise TypeError(
             'got a journal without a sink, expected both: a journal says how far a sink has come, such as exoskel.JsonLines("out.jsonl")'
@@ -289,11 +293,12 @@ def run_reduction(
     _check_reduced(errors)
     _check_sink(sink)
     try:
-        sink.rewind(None)
         with contextlib.ExitStack() as stack:
             items = source
             if isinstance(source, Source) or not isinstance(source, Iterable):
                 items = stack.enter_context(_items_of(source_of(source), 0))
+            # A source that isn't there leaves no empty sink.
+            sink.rewind(None)
             (result,) = reduced(items)
         sink.write(0, result)
         _commit_last(sink)
@@ -430,13 +435,14 @@ def _run_plainly(
     opened: _Open,
     gives_many: bool,
 ) -> RunSummary:
-    sink.rewind(None)
     skipped = results = 0
-    committed = time.monotonic()
     form = {"as_completed": False, "indices": True, "return_errors": errors == "skip"}
     with _items_of(source, 0) as items, contextlib.closing(opened(items, form, None)) as stream:
+        total = None if gives_many else source.count()
+        # A source that isn't there leaves no empty sink.
+        sink.rewind(None)
+        committed = time.monotonic()
         try:
-            total = None if gives_many else source.count()
             for index, result in _tracked(stream, total, progress, 0):
                 if errors == "skip" and isinstance(result, Exception):
                     skipped += 1

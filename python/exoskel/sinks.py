@@ -5,6 +5,7 @@ was written durable and says where the sink is then, and `Sink.rewind` cuts the 
 `Sink.is_in`, whether results might go to a given file, which is no place for the journal then.
 """
 
+import errno
 import os
 import stat
 from typing import Any, Protocol, runtime_checkable
@@ -257,6 +258,7 @@ class AppendedFile:
                 os.fdatasync(self._open())
             except OSError as error:
                 raise OSError(error.errno, error.strerror, self.text) from error
+            self._check_place()
         return str(self._end).encode()
 
     def close(self) -> None:
@@ -265,6 +267,21 @@ class AppendedFile:
         if self._descriptor is not None and self._path != "-":
             os.close(self._descriptor)
         self._descriptor = None
+
+    def _check_place(self) -> None:
+        """Check that the file has its name yet: what is written to another one is lost when it is closed."""
+        if self._path == "-":
+            return
+        try:
+            is_there = os.path.samestat(os.stat(self._path), os.fstat(self._open()))
+        except FileNotFoundError:
+            is_there = False
+        if not is_there:
+            raise FileNotFoundError(
+                errno.ENOENT,
+                "the file was removed or replaced while results were written to it; they are lost",
+                self.text,
+            )
 
     def _check_length(self, got: int, expected: int) -> None:
         if got < expected:

@@ -358,7 +358,8 @@ async fn obey(verdicts: Verdicts, connection: &Connection) {
         ManagerVerdict::NoLongerGood(why) => connection.abort(CloseReason::NotAllowed(why.into())),
     });
     let _ = listened.await;
-    let why = "the worker's process that says whether managers are still good has ended";
+    // It would say whether the manager is still good.
+    let why = "the worker's main process has ended";
     connection.abort(CloseReason::NotAllowed(why.into()));
 }
 

@@ -307,7 +307,7 @@ def _place(word: str, names: dict[str, Any]) -> Any:
         if word in names:
             return names[word]
         kind, rest = _ENDINGS.get(Path(word).suffix, ""), word
-        if not kind and (os.path.isdir(word) or "*" in word):
+        if any(wild in word for wild in "*?[") or word.endswith("/") or os.path.isdir(word):
             kind = "files"
     match kind:
         case "jsonl":

@@ -33,6 +33,8 @@ def explained(error: Exception) -> Exception:
     lines = traceback.format_exception_only(type(error), error)
     # Without its notes: they come first.
     said = "".join(lines if isinstance(error, SyntaxError) else lines[:1]).strip()
+    # A class of the user's file is known by its own name there.
+    said = said.removeprefix("__mp_main__.")
     return ExoskelError("\n".join([": ".join([*notes, said]), *trace]))
 
 
