@@ -3,6 +3,7 @@
 mod frame_size;
 mod lease;
 
+use std::ops::Range;
 use std::time::Duration;
 
 use self::frame_size::item_nanos;
@@ -151,20 +152,22 @@ impl Scheduler {
         };
     }
 
-    /// The best frame for this slot: streams in turn, in each of them the last line, the latest segment and the oldest item first.
+    /// The best frame for this slot: streams in turn, in each of them what is nearest to its end, and the oldest item first.
     fn choose(&self, row: usize, now: Duration) -> Option<Choice> {
         let slot = self.slots.get(row)?;
         let turns = || (self.turn..self.streams.len()).chain(0..self.turn.min(self.streams.len()));
         let places = || {
-            turns().map(|place| {
-                let Stream { line, lines, .. } = self.streams[place];
-                // What is made of items first.
-                place + usize::from(lines - 1) - 2 * usize::from(line)
+            turns().flat_map(|first| {
+                let order = &self.streams[first].order;
+                order
+                    .iter()
+                    .map(move |stretch| (first + usize::from(stretch.line), &stretch.segments))
             })
         };
         let alone = || {
-            let suspect =
-                |place: usize| choose_suspect(&self.streams[place], place, row, &self.config);
+            let suspect = |(place, segments): (usize, &Range<usize>)| {
+                choose_suspect(&self.streams[place], (place, segments), row, &self.config)
+            };
             if slot.running_items == 0 {
                 places().find_map(suspect)
             } else {
@@ -180,7 +183,7 @@ impl Scheduler {
             row,
         };
         places()
-            .find_map(|place| view.choose(&self.streams[place], place))
+            .find_map(|(place, segments)| view.choose(&self.streams[place], (place, segments)))
             .or_else(alone)
     }
 
@@ -291,11 +294,11 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    fn choose(&self, stream: &Stream, place: usize) -> Option<Choice> {
+    fn choose(&self, stream: &Stream, (place, stretch): (usize, &Range<usize>)) -> Option<Choice> {
         if stream.ready == stream.suspects {
             return None;
         }
-        let segments = || stream.segments.iter().enumerate().rev();
+        let segments = || stretch.clone().zip(&stream.segments[stretch.clone()]).rev();
         // What stands before a serial segment that is alone here waits, and others wait for it.
         let at_home = |number: usize, segment: &SegmentState| {
             segment.home == Some(self.row) && (!segment.rest || self.all.is_alone(stream, number))
@@ -361,38 +364,34 @@ impl View<'_> {
 /// A frame of the oldest item that must run alone, latest segment first.
 fn choose_suspect(
     stream: &Stream,
-    place: usize,
+    (place, stretch): (usize, &Range<usize>),
     row: usize,
     config: &SchedulerConfig,
 ) -> Option<Choice> {
     if stream.suspects == 0 {
         return None;
     }
-    stream
-        .segments
-        .iter()
-        .enumerate()
-        .rev()
-        .find_map(|(number, segment)| {
-            let first = *segment.suspects.first()?;
-            let bytes = stream.ring.get(first)?.bytes;
-            let may = segment.has_turn(Some(first..first + 1))
-                && (!segment.serial || segment.holder.is_none());
-            may.then(|| Choice {
-                place,
-                from: number as u16,
-                to: number as u16 + u16::from(segment.rest),
-                first,
-                count: 1,
-                bytes,
-                item_nanos: item_nanos(config, segment, row),
-                suspect: true,
-                failed: None,
-                lease: match (segment.serial, segment.rest) {
-                    (false, _) => Lease::None,
-                    (true, false) => Lease::Kept,
-                    (true, true) => Lease::PassedOn,
-                },
-            })
+    let segments = stretch.clone().zip(&stream.segments[stretch.clone()]).rev();
+    segments.into_iter().find_map(|(number, segment)| {
+        let first = *segment.suspects.first()?;
+        let bytes = stream.ring.get(first)?.bytes;
+        let may = segment.has_turn(Some(first..first + 1))
+            && (!segment.serial || segment.holder.is_none());
+        may.then(|| Choice {
+            place,
+            from: number as u16,
+            to: number as u16 + u16::from(segment.rest),
+            first,
+            count: 1,
+            bytes,
+            item_nanos: item_nanos(config, segment, row),
+            suspect: true,
+            failed: None,
+            lease: match (segment.serial, segment.rest) {
+                (false, _) => Lease::None,
+                (true, false) => Lease::Kept,
+                (true, true) => Lease::PassedOn,
+            },
         })
+    })
 }

@@ -1,8 +1,11 @@
 //! Skeletons, and what they compile to.
 
 mod compile;
+mod order;
 
 use thiserror::Error;
+
+pub(crate) use order::Stretch;
 
 /// How deep skeletons may be nested; deeper ones are a mistake of the program that builds them.
 pub const SKELETON_DEPTH_MAX: usize = 64;

@@ -183,7 +183,10 @@ impl Scheduler {
         self.next_stream = last;
         for (number, line) in (0..lines).zip(program.lines()) {
             let id = StreamId(id.0 + u32::from(number));
-            let line = Stream::new(id, (number, lines), line, options);
+            let mut line = Stream::new(id, (number, lines), line, options);
+            if number == 0 {
+                line.order = program.order();
+            }
             self.streams.push(line);
         }
         self.stir(now);

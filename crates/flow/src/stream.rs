@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::config::{FRAMES_UNTIMED, WINDOWS_INSIDE};
 use crate::estimate::{Average, Estimate, SlotEstimate};
 use crate::item::{ItemRing, ItemState};
+use crate::program::Stretch;
 use crate::ranges::RangeSet;
 use crate::slot::nanos;
 use crate::stragglers::Copies;
@@ -136,6 +137,8 @@ pub(crate) struct Stream {
     /// Its number among the lines of its program, and how many there are. They stand side by side.
     pub(crate) line: u16,
     pub(crate) lines: u16,
+    /// Of the first line: what of all lines comes first.
+    pub(crate) order: Vec<Stretch>,
     /// Its items were made of others that have tickets.
     pub(crate) is_inner: bool,
     /// Bytes of what its items were made into, when that was last looked at: they take up the room for its results.
@@ -190,6 +193,7 @@ impl Stream {
             id,
             line: place.0,
             lines: place.1,
+            order: Vec::new(),
             is_inner: line.is_inner(),
             held_below: 0,
             settled: 0,
@@ -495,6 +499,7 @@ impl Stream {
         self.closed = true;
         // It may be gone before the others of its program.
         (self.line, self.lines) = (0, 1);
+        self.order.clear();
         for segment in &mut self.segments {
             segment.ready.clear();
             segment.suspects.clear();

@@ -79,6 +79,24 @@ fn what_was_made_goes_first() {
     assert_eq!(line, parts);
 }
 
+/// Aim: items come out one after the other, and not all together behind the parts of all. Method: an item is joined while parts of others are ready.
+#[test]
+fn what_is_joined_goes_before_parts_of_others() {
+    let (mut scheduler, [own, parts]) = begun(SchedulerConfig::default(), &map(), 2);
+    let frames = [next(&mut scheduler), next(&mut scheduler)].map(|frame| frame.expect("a frame"));
+    for (_, frame, _, first, _) in frames {
+        let expanded = scheduler.expanded(SLOT, answer(frame, first, 1, &[3]), START);
+        assert!(expanded.is_ok_and(|accepted| accepted.is_some()));
+    }
+    scheduler.keep(own, 0..2, 0);
+    assert_eq!(scheduler.admit_made(parts, &[1; 40], START), Some(0));
+    assert!(scheduler.join(own, 0, 9, START));
+    let (line, _, from, first, _) = next(&mut scheduler).expect("a frame");
+    assert_eq!((line, from, first), (own, 1, 0));
+    let (line, ..) = next(&mut scheduler).expect("a frame");
+    assert_eq!(line, parts);
+}
+
 /// Aim: an item that is away is neither ready nor at a slot, can't be cancelled, and goes on once, with what it is given; or ends.
 #[test]
 fn an_item_is_away_until_it_is_joined() {

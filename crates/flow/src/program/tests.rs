@@ -261,3 +261,48 @@ fn patterns_have_their_places() {
     let good = Skeleton::Pipeline(vec![farm(flat_map()), farm(flat_map()), farm(reduce())]);
     assert!(Program::compile(&good).is_ok());
 }
+
+/// Aim: what is nearest to the end of a program comes first. Method: two Maps, one of them inside the other, behind each other in a pipeline that folds.
+#[test]
+fn what_is_nearest_to_the_end_comes_first() {
+    let map = |number, worker| Skeleton::Map {
+        split: Some(FunctionId(number)),
+        worker: Box::new(worker),
+        join: Some(FunctionId(number + 1)),
+    };
+    let order = |skeleton: &Skeleton| -> Vec<_> {
+        let order = Program::compile(skeleton).unwrap().order();
+        let stretches = order.into_iter();
+        stretches
+            .map(|Stretch { line, segments }| (line, segments.start, segments.end))
+            .collect()
+    };
+    assert_eq!(order(&farm(seq(0))), [(0, 0, 1)]);
+    let one = map(0, seq(2));
+    assert_eq!(order(&one), [(0, 1, 2), (1, 0, 1), (0, 0, 1)]);
+    let nested = map(3, one.clone());
+    assert_eq!(
+        order(&nested),
+        [(0, 1, 2), (1, 1, 2), (2, 0, 1), (1, 0, 1), (0, 0, 1)]
+    );
+    let reduced = Skeleton::Pipeline(vec![
+        Skeleton::FlatMap(FunctionId(7)),
+        one,
+        Skeleton::Reduce {
+            operator: FunctionId(8),
+            initial: None,
+        },
+    ]);
+    let program = Program::compile(&reduced).unwrap();
+    let order = order(&reduced);
+    // Every segment has its place, once.
+    let mut places: Vec<_> = order
+        .iter()
+        .flat_map(|(line, start, end)| (*start..*end).map(|segment| (*line, segment)))
+        .collect();
+    places.sort_unstable();
+    let all = (0u16..).zip(program.lines());
+    let all = all.flat_map(|(line, known)| (0..known.segments.len()).map(move |at| (line, at)));
+    assert_eq!(places, all.collect::<Vec<_>>());
+    assert_eq!(order.last(), Some(&(0, 0, 1)), "new items come last");
+}
