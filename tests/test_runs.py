@@ -368,6 +368,22 @@ def test_a_sink_that_is_removed_while_a_run_writes_to_it_is_told_of(
         out.unlink(missing_ok=True)
 
 
+def test_two_runs_do_not_write_to_one_sink(manager: ex.Manager, tmp_path: Path) -> None:
+    out = tmp_path / "out.txt"
+    first, second = ex.Lines(out), ex.JsonLines(out)
+    first.rewind(None)
+    first.write(0, "mine")
+    for journal in (None, tmp_path / "run.journal"):
+        with pytest.raises(BlockingIOError, match="another run has this sink") as raised:
+            manager.run(range(3), ex.JsonLines(out), journal=journal)
+        assert raised.value.filename == str(out)
+    first.commit()
+    first.close()
+    assert out.read_text() == "mine\n"
+    manager.run(range(3), second)
+    assert out.read_text() == "mine\n0\n2\n4\n"
+
+
 def test_json_takes_the_scalars_of_numpy(tmp_path: Path) -> None:
     values = [numpy.float32(0.5), numpy.float64(0.25), numpy.int16(7), numpy.bool_(True)]
     sink = ex.JsonLines(tmp_path / "out.jsonl")

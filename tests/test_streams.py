@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy
 import pytest
+from tests.processes import eventually
 
 import exoskel as ex
 from exoskel import by_value
@@ -50,6 +51,30 @@ def test_an_endless_iterable_is_taken_as_far_as_needed(manager: ex.Manager) -> N
     stream = manager.map(pulled)
     assert list(itertools.islice(stream, 5000)) == list(range(5000))
     assert next(pulled) < 500_000
+
+
+@pytest.mark.parametrize("as_completed", [False, True])
+def test_a_slow_iterable_holds_back_no_result_that_is_there(
+    manager: ex.Manager, as_completed: bool
+) -> None:
+    given = 0
+
+    def items() -> Iterator[int]:
+        nonlocal given
+        before = sum(worker.items for worker in manager.summary().workers)
+        for item in range(40):
+            given += 1
+            yield item
+            # The next one comes when the manager has the result of this one.
+            assert eventually(
+                lambda done=item + 1: (
+                    sum(worker.items for worker in manager.summary().workers) >= before + done
+                )
+            )
+
+    for count, _ in enumerate(manager.map(items(), as_completed=as_completed), 1):
+        # One more has been asked for meanwhile, and the iterable had been taken for a fast one.
+        assert given <= count + 2
 
 
 def test_a_caller_that_stops_reading_stops_the_input_and_can_come_back(manager: ex.Manager) -> None:

@@ -5,7 +5,9 @@ was written durable and says where the sink is then, and `Sink.rewind` cuts the 
 `Sink.is_in`, whether results might go to a given file, which is no place for the journal then.
 """
 
+import contextlib
 import errno
+import fcntl
 import os
 import stat
 from typing import Any, Protocol, runtime_checkable
@@ -264,9 +266,27 @@ class AppendedFile:
     def close(self) -> None:
         """Close the file. What was not committed is left out."""
         self._pending.clear()
-        if self._descriptor is not None and self._path != "-":
-            os.close(self._descriptor)
-        self._descriptor = None
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is None or self._path == "-":
+            return
+        with contextlib.suppress(OSError):
+            # A process that was forked meanwhile has the lock, too.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+    def _lock(self, descriptor: int) -> None:
+        """Keep other runs away: each would write over the results of the other one."""
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._descriptor = None
+            os.close(descriptor)
+            text = "another run has this sink and writes its results there; give each run a sink of its own"
+            raise BlockingIOError(errno.EWOULDBLOCK, text, self.text) from None
+        except OSError as error:
+            # Some file servers have no locks.
+            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
 
     def _check_place(self) -> None:
         """Check that the file has its name yet: what is written to another one is lost when it is closed."""
@@ -299,6 +319,8 @@ class AppendedFile:
                 if is_new:
                     sync_folder(os.path.dirname(self._path))
             self._is_file = stat.S_ISREG(os.fstat(self._descriptor).st_mode)
+            if self._is_file and self._path != "-":
+                self._lock(self._descriptor)
         return self._descriptor
 
 
