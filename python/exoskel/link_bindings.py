@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from . import _core
 from .errors import LinkError
-from .link_arguments import NOT_SAID, checked_name, checked_text, restrictions
+from .link_arguments import NOT_SAID, checked_name, checked_text, contents_of, restrictions
 from .link_failures import with_reason
 from .link_regions import Region
 from .link_replies import Reply, TransferReply
@@ -68,7 +68,8 @@ class Binding:
         """
         self._check_open()
         checked_text("handler", handler)
-        request = self._node.request(self._binding, handler, [list(arguments), keywords])
+        contents = contents_of(arguments, keywords, self._mark)
+        request = self._node.request(self._binding, handler, contents)
         return Reply(self._node, self, request, handler)
 
     def post(self, handler: str, /, *arguments: Any, **keywords: Any) -> None:
@@ -79,7 +80,7 @@ class Binding:
         """
         self._check_open()
         checked_text("handler", handler)
-        self._node.post(self._binding, handler, [list(arguments), keywords])
+        self._node.post(self._binding, handler, contents_of(arguments, keywords, self._mark))
 
     def stream(self, handler: str, *, timeout: float | None = None) -> Stream:
         """Open a byte stream to the other end.
@@ -169,6 +170,11 @@ class Binding:
     def close(self) -> None:
         """End the link. What waits for an answer gets a `LinkError`; what was posted still goes."""
         self._finalizer()
+
+    @property
+    def _mark(self) -> int | None:
+        """The stream of the task that makes a call by this binding; only calls between a manager's slots have one."""
+        return None
 
     def _explained(self, error: Exception) -> Exception:
         """Return what a request that came to nothing raises."""
