@@ -15,31 +15,8 @@ import exoskel as ex
 from exoskel.errors import JournalError
 
 
-def twice(item: int) -> int:
-    return 2 * item
-
-
-def no_fives(item: int) -> int:
-    if item == 5:
-        raise ValueError("got a five")
-    return item
-
-
 def add(left: int, right: int) -> int:
     return left + right
-
-
-@pytest.fixture(scope="module")
-def manager() -> Iterator[ex.Manager]:
-    with ex.Manager(twice, ex.ParDegree(2)) as manager:
-        yield manager
-
-
-@pytest.fixture(scope="module")
-def failing() -> Iterator[ex.Manager]:
-    # One slot runs items in order: the first five have their results before the exception ends the run.
-    with ex.Manager(no_fives, ex.ParDegree(1)) as manager:
-        yield manager
 
 
 def damaged(whole: bytes) -> Iterator[bytes]:

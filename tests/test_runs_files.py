@@ -11,16 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.test_runs import no_fives, numbers_in, twice
+from tests.run_programs import no_fives, twice
+from tests.test_runs import numbers_in
 
 import exoskel as ex
 from exoskel.errors import JournalError
-
-
-@pytest.fixture(scope="module")
-def manager() -> Iterator[ex.Manager]:
-    with ex.Manager(twice, ex.ParDegree(2)) as manager:
-        yield manager
 
 
 @pytest.fixture
