@@ -13,8 +13,10 @@ import pytest
 from matplotlib.figure import Figure
 from tests.certificates.grid import Grid, server_options
 from tests.front import Front
+from tests.run_programs import no_fives, twice
 from tests.site import Site
 
+import exoskel as ex
 from exoskel import manager, sim
 from exoskel.service import Server
 
@@ -87,6 +89,20 @@ def front(grid: Grid, tmp_path: Path) -> Iterator[Front]:
     made = Front(grid, tmp_path)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="module", name="manager")
+def doubling_manager() -> Iterator[ex.Manager]:
+    """Have two slots that double. A module with another program makes a manager of its own."""
+    with ex.Manager(twice, ex.ParDegree(2)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module", name="failing")
+def failing_manager() -> Iterator[ex.Manager]:
+    """Have one slot that raises at a five. It runs items in order: those before have their results."""
+    with ex.Manager(no_fives, ex.ParDegree(1)) as made:
+        yield made
 
 
 def leaks(before: dict[str, Inventory]) -> list[str]:

@@ -28,6 +28,8 @@ from tests.certificates.grid import PRODUCTION, Grid, server_options
 from tests.processes import eventually
 from tests.site import free_address
 
+from exoskel.job_orphans import opened
+
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ("administration", "executor", "patience", "service", "workers")
 BLOCK_SECONDS = 300.0
@@ -178,7 +180,10 @@ class Reader:
                 server.wait()
                 left.append(source)
         for file in sorted((self._home / ".exoskel" / "run").glob("*.pid")):
-            os.kill(int(file.read_text().split()[0]), signal.SIGKILL)
+            worker = opened(file.read_text().split()[0])
+            if worker is not None:
+                signal.pidfd_send_signal(worker, signal.SIGKILL)
+                os.close(worker)
             left.append(file.stem)
         return left
 

@@ -29,7 +29,9 @@ from tests.site import Site, free_address
 import exoskel
 from exoskel.cli import background, main
 from exoskel.cli.supervisor import Supervisor
+from exoskel.errors import ExoskelError
 from exoskel.hosts import HostAddress
+from exoskel.job_orphans import namespace
 
 # Runs the supervisor with a slot program of the test's own.
 DRIVER = """
@@ -444,6 +446,7 @@ def test_a_worker_that_takes_the_place_of_a_stopped_one_is_found(
     path = background.run_directory() / f"worker-{os.uname().nodename}-7601.pid"
     first = """if True:
         import fcntl, os, signal, sys
+        from exoskel.job_orphans import named
         def end(*_):
             os.unlink(sys.argv[1])
             print("gone", flush=True)
@@ -452,7 +455,7 @@ def test_a_worker_that_takes_the_place_of_a_stopped_one_is_found(
         file = open(sys.argv[1], "w")
         fcntl.flock(file, fcntl.LOCK_EX)
         signal.signal(signal.SIGTERM, end)
-        print(os.getpid(), 60.0, "lab1", end="", file=file, flush=True)
+        print(named(), 60.0, "lab1", end="", file=file, flush=True)
         print("runs", flush=True)
         signal.pause()
     """
@@ -498,6 +501,72 @@ def test_a_worker_whose_file_is_removed_while_it_takes_it_is_found(
     assert removed
     assert found is not None
     assert found.process == os.getpid()
+
+
+@pytest.fixture
+def number_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Have the file of a worker that was ended without a word, and whose number another process has got since."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path = background.run_directory() / f"worker-{os.uname().nodename}-7601.pid"
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as another:
+        # A worker of this number that began one tick after the machine.
+        path.write_text(f"{namespace()}.{another.pid}.1 0.0 lab1 ")
+        yield path
+        assert another.poll() is None, "a process that is no worker was ended"
+        another.communicate(b"\n")
+        # Signals that it got end it otherwise.
+        assert another.returncode == 0
+
+
+def test_a_process_that_has_got_the_number_of_a_worker_is_not_ended(
+    number_of_another: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker is gone, but somebody else looks whether it is there at the very moment, and holds its file for that."""
+    address = HostAddress("127.0.0.1", 7601, "lab1")
+    flock = fcntl.flock
+    tried: list[int] = []
+
+    def held_at_first(file: Any, operation: int) -> None:
+        tried.append(operation)
+        if len(tried) == 1:
+            raise BlockingIOError
+        flock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", held_at_first)
+    assert background.stop(address) == "none"
+    assert len(tried) > 1
+    assert not number_of_another.exists()
+
+
+def test_a_place_that_a_worker_has_left_to_what_it_started_is_said(
+    number_of_another: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = HostAddress("127.0.0.1", 7601, "lab1")
+    monkeypatch.setattr(background, "_END_SECONDS", 0.0)
+    with number_of_another.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert background.running(address) is None
+        with pytest.raises(
+            ExoskelError, match=r"has ended, but something .* holds .*7601\.pid open"
+        ):
+            background.stop(address)
+    assert background.stop(address) == "none"
+
+
+def test_a_worker_of_another_namespace_or_version_is_left_alone(
+    number_of_another: Path,
+) -> None:
+    address = HostAddress("127.0.0.1", 7601, "lab1")
+    number = number_of_another.read_text().split(".")[1]
+    with number_of_another.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        number_of_another.write_text(f"{namespace() + 1}.{number}.1 0.0 lab1 ")
+        with pytest.raises(ExoskelError, match="in another PID namespace"):
+            background.stop(address)
+        assert background.running(address) is not None
+        number_of_another.write_text(f"{number} 0.0 lab1 ")
+        with pytest.raises(ExoskelError, match=f"earlier version .*kill {number}"):
+            background.stop(address)
 
 
 def test_a_worker_that_does_not_want_to_end_is_ended_before_stop_returns(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Jobs: processes by the request, which know each other, and end together."""
+"""Jobs: processes on request, which know each other, and end together."""
 
 import gc
 import os

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import threading
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from exoskel import job_control
+from exoskel.cli import job as job_commands
 from exoskel.cli import main
+from exoskel.errors import LinkError
 from exoskel.job_orphans import namespace
 
 JOB: dict[str, Any] = {
@@ -84,3 +89,78 @@ def test_no_agent_drives_the_terminal_of_who_lists_jobs(
     assert "sleep 1" in text
     assert "\\x1b]0;mine" in text
     assert len(text.splitlines()) == 3
+
+
+def asked_at(
+    monkeypatch: pytest.MonkeyPatch, jobs: Callable[[int], list[dict[str, Any]]], count: int
+) -> list[str]:
+    """Put hosts in the place of those of ``--agents``; return who was told to end a job."""
+    ended: list[str] = []
+
+    def end(host: str, job: dict[str, Any]) -> None:
+        ended.append(f"{host}:{job['job']}")
+
+    @contextlib.contextmanager
+    def places(_: object) -> Iterator[list[job_commands._Place]]:
+        yield [
+            job_commands._Place(
+                f"lab{number}",
+                partial(jobs, number),
+                partial(end, f"lab{number}"),
+            )
+            for number in range(count)
+        ]
+
+    monkeypatch.setattr(job_commands, "_places", places)
+    return ended
+
+
+def test_a_host_that_does_not_answer_keeps_no_other_one_waiting(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Method: as many hosts as are asked at once at most. None answers before all are asked, and one has no answer at all."""
+    count = job_commands._ASKED_MAX
+    all_are_asked = threading.Barrier(count)
+
+    def jobs(number: int) -> list[dict[str, Any]]:
+        try:
+            place = all_are_asked.wait(30)
+        except threading.BrokenBarrierError:
+            raise AssertionError("hosts are asked one after another") from None
+        if number == 2:
+            raise LinkError("nobody is there")
+        return [{**JOB, "job": f"job{number:02}", "agent": place}]
+
+    ended = asked_at(monkeypatch, jobs, count)
+    assert main(["job", "list", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    answered = [number for number in range(count) if number != 2]
+    assert [one["host"] for one in told["jobs"]] == [f"lab{number}" for number in answered]
+    assert [one["job"] for one in told["jobs"]] == [f"job{number:02}" for number in answered]
+    assert told["failed"] == ["lab2: nobody is there"]
+    assert main(["job", "end", "job31", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == {
+        "ended": [{"job": "job31", "host": "lab31"}],
+        "failed": ["lab2: nobody is there"],
+    }
+    assert ended == ["lab31:job31"]
+
+
+def test_no_more_hosts_than_a_limit_are_asked_at_the_same_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Method: hosts answer in lots, each when as many as the limit have been asked, so that every thread is needed."""
+    limit = 4
+    monkeypatch.setattr(job_commands, "_ASKED_MAX", limit)
+    lot = threading.Barrier(limit)
+    threads: set[int] = set()
+
+    def jobs(number: int) -> list[dict[str, Any]]:
+        threads.add(threading.get_ident())
+        lot.wait(30)
+        return [{**JOB, "agent": number}]
+
+    asked_at(monkeypatch, jobs, 50 * limit)
+    assert main(["job", "list", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["jobs"]) == 50 * limit
+    assert len(threads) == limit

@@ -328,6 +328,39 @@ def test_what_is_no_value_is_told_to_who_asks_and_logged(
     ]
 
 
+@pytest.mark.parametrize(
+    "contents",
+    [
+        [],
+        [[1]],
+        [[1], {}, 1, 1],
+        [[1], {}, True],
+        [[1], {}, None],
+        [[1], {}, 1.0],
+        [[1], {}, "1"],
+        [[1], {}, -1],
+        [[1], {}, 2**32],
+        [range(1), {}],
+        [[1], []],
+        {},
+        range(2),
+    ],
+    ids=repr,
+)
+def test_what_is_no_call_is_told_to_who_makes_it(
+    lab: Lab, endpoint: links.Endpoint, contents: object
+) -> None:
+    """Attack: a call to an inbox in a form that no binding makes."""
+    inbox = endpoint.inbox("edges")
+    sender = bound(lab, endpoint)
+    request = sender._node.request(sender._binding, "edges", contents)
+    reply = links.Reply(sender._node, sender, request, "edges")
+    sender.post("edges", "good")
+    assert inbox.get(PATIENCE_SECONDS) == "good"
+    with pytest.raises(links.HandlerError, match=r"TypeError|OverflowError"):
+        reply.result(PATIENCE_SECONDS)
+
+
 def test_an_endpoint_has_one_inbox_of_a_name(lab: Lab, endpoint: links.Endpoint) -> None:
     inbox = endpoint.inbox("edges")
     sender = bound(lab, endpoint)

@@ -311,6 +311,8 @@ def test_keywords_are_names_of_parameters(
         ([[], []], r"\['list', 'list'\]"),
         ([[], {}, 1, 1], "list"),
         ([[], {}, range(2)], r"\['list', 'dict', 'range'\]"),
+        ([[], {}, True], r"\['list', 'dict', 'bool'\]"),
+        ([[], {}, 1.0], r"\['list', 'dict', 'float'\]"),
         (range(2), "range"),
         (None, "NoneType"),
     ],
@@ -320,11 +322,28 @@ def test_arguments_are_lists_and_nothing_is_unfolded_to_some(
 ) -> None:
     """Attack: a range of a few bytes in the place of arguments, which would take all memory."""
     bound = lab.node(ATMOSPHERE).bind(coupler.startpoint(to=ATMOSPHERE))
-    request = bound._node.request(bound._binding, "surface", contents)
-    reply = links.Reply(bound._node, bound, request, "surface")
+    reply = asked(bound, contents)
     with pytest.raises(links.HandlerError, match=f"got a call with {got}, expected a list of arg"):
         reply.result(20)
     assert bound.request("surface").result(20) == 15.0
+
+
+@pytest.mark.parametrize("stream", [-1, 2**32, -(10**30), 10**600])
+def test_streams_of_tasks_have_numbers_of_32_bits(
+    lab: Lab, coupler: links.Endpoint, stream: int
+) -> None:
+    bound = lab.node(ATMOSPHERE).bind(coupler.startpoint(to=ATMOSPHERE))
+    for number in (0, 2**32 - 1):
+        assert asked(bound, [[], {}, number]).result(20) == 15.0
+    with pytest.raises(links.HandlerError, match="no number from 0 to 4294967295"):
+        asked(bound, [[], {}, stream]).result(20)
+    assert bound.request("surface").result(20) == 15.0
+
+
+def asked(bound: links.Binding, contents: object) -> links.Reply:
+    """Call a handler with contents that no binding makes."""
+    request = bound._node.request(bound._binding, "surface", contents)
+    return links.Reply(bound._node, bound, request, "surface")
 
 
 def test_hints_drive_no_terminal(lab: Lab, coupler: links.Endpoint) -> None:

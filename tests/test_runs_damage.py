@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import time
 from collections.abc import Iterator
@@ -15,31 +16,8 @@ import exoskel as ex
 from exoskel.errors import JournalError
 
 
-def twice(item: int) -> int:
-    return 2 * item
-
-
-def no_fives(item: int) -> int:
-    if item == 5:
-        raise ValueError("got a five")
-    return item
-
-
 def add(left: int, right: int) -> int:
     return left + right
-
-
-@pytest.fixture(scope="module")
-def manager() -> Iterator[ex.Manager]:
-    with ex.Manager(twice, ex.ParDegree(2)) as manager:
-        yield manager
-
-
-@pytest.fixture(scope="module")
-def failing() -> Iterator[ex.Manager]:
-    # One slot runs items in order: the first five have their results before the exception ends the run.
-    with ex.Manager(no_fives, ex.ParDegree(1)) as manager:
-        yield manager
 
 
 def damaged(whole: bytes) -> Iterator[bytes]:
@@ -145,12 +123,13 @@ class Refusing(ex.JsonLines):
     """A sink that refuses one result, as long as it is told to, and opens a gate when something is committed."""
 
     refused: int | None = None
+    why: BaseException
     gate: Path
 
     def write(self, index: int, result: Any) -> None:
         """Append a line."""
         if result == self.refused:
-            raise ValueError(f"refused {result}")
+            raise self.why
         super().write(index, result)
 
     def commit(self) -> bytes:
@@ -159,20 +138,39 @@ class Refusing(ex.JsonLines):
         return super().commit()
 
 
-def test_an_early_result_that_the_sink_refuses_is_made_again(tmp_path: Path) -> None:
-    """Aim: a refused early result doesn't end all runs of its journal. Method: item 0 waits until a commit has item 1 in the journal."""
+@pytest.mark.parametrize(
+    ("why", "kept"),
+    [
+        (ValueError("no value for me"), 0),
+        (OSError(errno.EEXIST, "a file of this name is there"), 0),
+        (OSError("no number"), 0),
+        (OSError(errno.ENOSPC, "no room"), 1),
+        (MemoryError("no memory"), 1),
+        (KeyboardInterrupt(), 1),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_an_early_result_that_the_sink_refuses_is_made_again(
+    why: BaseException, kept: int, tmp_path: Path
+) -> None:
+    """Aim: a refused early result doesn't end all runs of its journal; one that could not be written just then is kept.
+
+    Method: item 0 waits until a commit has item 1 in the journal.
+    """
     out, journal = tmp_path / "out.jsonl", tmp_path / "run.journal"
     sink = Refusing(out)
     sink.gate = tmp_path / "gate"
+    sink.why = why
     items = [str(sink.gate), "1"]
     with ex.Manager(wait_for_gate, ex.ParDegree(2)) as manager:
         sink.refused = 1
-        with pytest.raises(ValueError, match="refused 1"):
+        with pytest.raises(type(why)) as raised:
             manager.run(items, sink, journal=journal)
+        assert raised.value is why
         sink.refused = None
         summary = manager.run(items, sink, journal=journal)
-    # The item that was refused isn't done, and runs again.
-    assert (summary.results, summary.earlier) == (2, 0)
+    # An item whose result was refused for what it is isn't done, and runs again.
+    assert (summary.results, summary.earlier) == (2, kept)
     assert [json.loads(line) for line in out.read_text().splitlines()] == [0, 1]
 
 

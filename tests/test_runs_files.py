@@ -11,16 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.test_runs import no_fives, numbers_in, twice
+from tests.run_programs import no_fives, twice
+from tests.test_runs import numbers_in
 
 import exoskel as ex
 from exoskel.errors import JournalError
-
-
-@pytest.fixture(scope="module")
-def manager() -> Iterator[ex.Manager]:
-    with ex.Manager(twice, ex.ParDegree(2)) as manager:
-        yield manager
 
 
 @pytest.fixture
@@ -177,6 +172,7 @@ if __name__ == "__main__":
             manager.run(range(1000), Sink(), journal="run.journal")
         except OSError as error:
             print(error.errno, error.filename)
+            print(error)
 """
 
 
@@ -184,7 +180,25 @@ def test_a_full_disk_is_told_with_the_name_of_the_journal(tmp_path: Path) -> Non
     ran = subprocess.run(
         [sys.executable, "-c", FULL], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert ran.stdout == f"{errno.EFBIG} run.journal\n", ran.stderr
+    number, said = ran.stdout.splitlines()
+    assert number == f"{errno.EFBIG} run.journal", ran.stderr
+    assert said == (
+        f"[Errno {errno.EFBIG}] File too large; what is done is kept: make room where the sink and the journal are, and start the same "
+        "run again: 'run.journal'"
+    )
+
+
+def without_room(item: int) -> int:
+    raise OSError(errno.ENOSPC, "no room at the worker")
+
+
+def test_the_full_disk_of_a_function_is_its_own_affair(tmp_path: Path) -> None:
+    sink = ex.JsonLines(tmp_path / "out.jsonl")
+    with (
+        ex.Manager(without_room, ex.ParDegree(1)) as manager,
+        pytest.raises(OSError, match=r"no room at the worker\nitem 0: 1$"),
+    ):
+        manager.run([1], sink, journal=tmp_path / "run.journal")
 
 
 NO_ROOM = """

@@ -1,4 +1,4 @@
-"""Processes by the request, each with an identity of its own: `Job`."""
+"""Processes on request, each with an identity of its own: `Job`."""
 
 from __future__ import annotations
 

@@ -20,7 +20,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["MARK", "begun", "end_orphans", "has_ended", "named", "namespace", "own_mark"]
+__all__ = [
+    "MARK",
+    "begun",
+    "end_orphans",
+    "has_ended",
+    "named",
+    "namespace",
+    "number_in",
+    "opened",
+    "own_mark",
+]
 
 # The variable of the environment that says from where something comes; `net/descendants.rs` has the same for slots.
 MARK = "EXOSKEL_STARTED_BY"
@@ -54,6 +64,35 @@ def has_ended(name: str) -> bool:
     if found is None or int(found[1]) != namespace():
         return False
     return _is_shown("self") and begun(int(found[2])) != found[3]
+
+
+def number_in(name: str) -> int | None:
+    """Return the number that a process which `named` itself so has, or had, in its namespace; None if that is no such name."""
+    found = _NAMED.fullmatch(name)
+    return None if found is None else int(found[2])
+
+
+def opened(name: str) -> int | None:
+    """Open a process that `named` itself so. As long as it is open, nobody else gets its number.
+
+    Returns
+    -------
+    int, optional
+        A descriptor of the process, to be closed; None if it has ended or is in another namespace.
+    """
+    found = _NAMED.fullmatch(name)
+    if found is None or int(found[1]) != namespace():
+        return None
+    number = int(found[2])
+    try:
+        process = os.pidfd_open(number)
+    except ProcessLookupError:
+        return None
+    # Another one may have had the number by then.
+    if begun(number) == found[3]:
+        return process
+    os.close(process)
+    return None
 
 
 def begun(process: int | str) -> str | None:

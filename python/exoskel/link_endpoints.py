@@ -32,6 +32,8 @@ _Handler = TypeVar("_Handler", bound="Callable[..., Any]")
 Protection = Literal["plain", "integrity", "encrypted"]
 # The name of each function that has none.
 _LAMBDA = "<lambda>"
+# Streams of managers have numbers of 32 bits.
+_STREAM_MAX = 2**32 - 1
 # What is told of a keyword's name that is none.
 _NAME_SHOWN_MAX = 100
 
@@ -413,6 +415,10 @@ def _called_with(contents: Any) -> tuple[list[Any], dict[str, Any]]:
     if got not in (["list", "dict"], ["list", "dict", "int"]):
         raise TypeError(
             f"got a call with {got}, expected a list of arguments and a dict of keywords"
+        )
+    if len(contents) == 3 and not 0 <= contents[2] <= _STREAM_MAX:
+        raise TypeError(
+            f"got a call of a task whose stream has no number from 0 to {_STREAM_MAX}, expected one"
         )
     arguments, keywords = contents[:2]
     for name in keywords:

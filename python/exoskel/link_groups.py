@@ -168,7 +168,7 @@ class Group:
 
     def _contents(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> _core.LinkContents:
         # All siblings are called as of the task that runs; others take no notice of that.
-        marks = (getattr(binding, "mark", None) for binding in self.bindings)
+        marks = (binding._mark for binding in self.bindings)
         mark = next((mark for mark in marks if mark is not None), None)
         return _core.LinkContents(contents_of(arguments, keywords, mark))
 

@@ -8,46 +8,32 @@ data: numbers, texts, bytes, lists, dictionaries, times, and arrays, which aren'
 import contextlib
 import itertools
 import json
-import logging
 import os
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Iterable, Mapping
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from . import _core
 from ._core import Startpoint
-from .errors import CredentialError, ExoskelError, LinkError, NoAddressError, PolicyError
-from .link_arguments import (
-    NOT_SAID,
-    as_startpoint,
-    checked_flag,
-    checked_name,
-    checked_text,
-    restrictions,
-    several,
-)
+from .errors import CredentialError, LinkError, NoAddressError, PolicyError
+from .link_arguments import as_startpoint, checked_flag, checked_name, checked_text, several
+from .link_bindings import Binding
+from .link_closing import close_node
+from .link_driver import NodeDriver
 from .link_endpoints import Call, Endpoint, HandlerThreads
 from .link_endpoints import Protection as Protection
-from .link_failures import WarningLog, log_warnings, with_reason
+from .link_failures import WarningLog, with_reason
 from .link_groups import Group, GroupError, GroupReply
 from .link_inboxes import NODE_IS_CLOSED, Inbox
-from .link_own_calls import waits_for
 from .link_places import BoundBefore, Command, commands, dialled, listening, reached_by
 from .link_regions import OfferedRegion, Region
+from .link_replies import HandlerError, Reply
 from .link_streams import Stream
-from .link_waiting import (
-    PATIENCE_SECONDS,
-    AwaitedReplies,
-    bounded_seconds,
-    checked_seconds,
-    driven,
-    patiently,
-)
+from .link_waiting import PATIENCE_SECONDS, AwaitedReplies, bounded_seconds, driven, patiently
 from .peer_text import one_line
 
 if TYPE_CHECKING:
@@ -74,363 +60,12 @@ __all__ = [
 ]
 
 Compression = Literal["zstd"]
-
-_log = logging.getLogger("exoskel.links")
-# How long a node that is closed waits for handlers, and for what was posted.
-_CLOSE_SECONDS = 10.0
-_NOT_TAKEN = (
-    "posts or answers are lost: their peers took nothing for as long as a node waits at its end"
-)
 # Of a startpoint; each may cost an attempt.
 _HINTS_MAX = 8
 # Of an endpoint.
 _THREADS_MAX = 256
 # Nodes of one process.
 _numbers = itertools.count(1)
-
-
-class HandlerError(ExoskelError, RuntimeError):
-    """A handler at the other end raised an exception.
-
-    Attributes
-    ----------
-    kind : str
-        The name of the exception's class there, with its module but for builtins, as `exoskel.TaskError.kind` has it.
-    """
-
-    def __init__(self, text: str, kind: str = "Exception") -> None:
-        super().__init__(text)
-        self.kind = kind
-
-
-class Reply:
-    """The answer to a request, when it comes. It can be awaited."""
-
-    def __init__(
-        self, node: "_core.LinkNode", owner: "Binding", request: int, handler: str
-    ) -> None:
-        self._node = node
-        # The link stays open as long as somebody has the reply.
-        self._owner = owner
-        binding = owner._binding
-        self._request = request
-        self._handler = handler
-        self._peer = owner.startpoint.node
-        self._lock = threading.Lock()
-        self._outcome: tuple[bool, Any] | None = None
-        weakref.finalize(self, _forget, node, binding, request)
-
-    def result(self, timeout: float | None = None) -> Any:
-        """Wait for the answer and return it.
-
-        Parameters
-        ----------
-        timeout : float, optional
-            How many seconds to wait at most. The request goes on; ask again later.
-
-        Raises
-        ------
-        TimeoutError
-            If it has not come by then.
-        HandlerError
-            If the handler raised an exception.
-        RefusedError
-            If the other end doesn't open the link, or has ended it.
-        LinkError
-            If there is no way to the other end, or the link was lost before the answer came.
-        RuntimeError
-            In a handler whose endpoint has one thread, if that very endpoint is asked: nobody could handle the request.
-        """
-        limit = checked_seconds(timeout)
-        with self._lock, waits_for(self, self._owner.startpoint, limit):
-            outcome = self._outcome or self._take(limit)
-        if outcome is None:
-            text = f"no answer of {self._handler} at {self._peer} within {timeout:g} seconds"
-            raise TimeoutError(with_reason(text, self.trouble()))
-        is_reply, value = outcome
-        if is_reply:
-            return value
-        raise value
-
-    def done(self) -> bool:
-        """Return whether the answer is there."""
-        return self._outcome is not None or self._node.has_answer(self._request)
-
-    def trouble(self) -> str | None:
-        """Return why there is no link to the other end just now; None while there is one."""
-        return self._owner._node.trouble(self._owner._binding)
-
-    def look(self, seconds: float) -> bool:
-        """Return whether the answer is there, after waiting for so many seconds at most. It raises nothing."""
-        if not self._lock.acquire(timeout=seconds):
-            # Who waits for it takes it.
-            return self.done()
-        try:
-            return (self._outcome or self._take(seconds)) is not None
-        except Exception as error:
-            self._outcome = (False, error)
-            return True
-        finally:
-            self._lock.release()
-
-    def _take(self, limit: float | None) -> tuple[bool, Any] | None:
-        """Take the answer, if it comes in time. Only who has the lock may."""
-        try:
-            answer = self._wait(limit)
-        except (ExoskelError, ValueError) as error:
-            self._outcome = (False, self._owner._explained(error))
-        else:
-            if answer is not None:
-                is_reply, value = answer
-                self._outcome = (True, value) if is_reply else (False, self._failure(value))
-        return self._outcome
-
-    def _wait(self, timeout: float | None) -> tuple[bool, Any] | None:
-        binding, drive = self._owner._binding, self._owner._drive
-        log_warnings(self._node)
-        if drive is None:
-            return self._node.wait(binding, self._request, timeout, self._peer)
-        return driven(
-            drive, timeout, lambda: self._node.wait(binding, self._request, 0.0, self._peer)
-        )
-
-    def __await__(self) -> Any:
-        return self._awaited().__await__()
-
-    async def _awaited(self) -> Any:
-        drive = self._owner._drive
-        if drive is None:
-            if not self.done():
-                await self._owner._awaited.wait(self)
-            return self.result()
-        import asyncio
-
-        # Other coroutines run in between.
-        while not self.done():
-            drive(0.0)
-            await asyncio.sleep(0)
-        return self.result()
-
-    def _failure(self, value: Any) -> HandlerError:
-        kind, text = value if isinstance(value, list) and len(value) == 2 else ("Exception", value)
-        # A stranger's words, for a terminal perhaps.
-        kind, text = one_line(str(kind)), one_line(str(text))
-        return HandlerError(f"{self._handler} at {self._peer} raised {kind}: {text}", kind)
-
-    def __repr__(self) -> str:
-        state = "done" if self.done() else "pending"
-        return f"<exoskel.links.Reply of {self._handler} at {self._peer}: {state}>"
-
-
-class _TransferReply(Reply):
-    """The end of a transfer from or to a region, when it comes."""
-
-    def __init__(
-        self, transfer: "_core.LinkTransfer", what: str, owner: "Binding", value: Any
-    ) -> None:
-        self._transfer = transfer
-        self._owner = owner
-        self._handler = what
-        self._peer = owner.startpoint.node
-        self._value = value
-
-    def result(self, timeout: float | None = None) -> Any:
-        limit = checked_seconds(timeout)
-        drive = self._owner._drive
-        if drive is not None:
-            done = driven(drive, limit, lambda: self._transfer.wait(0.0) or None)
-        else:
-            done = patiently(limit, lambda left: self._transfer.wait(left) or None)
-        if done is None:
-            text = f"{self._handler} of {self._peer} was not done within {timeout:g} seconds"
-            raise TimeoutError(with_reason(text, self.trouble()))
-        return self._value
-
-    def done(self) -> bool:
-        return self._transfer.is_over()
-
-    def look(self, seconds: float) -> bool:
-        """Return whether it is over, after waiting for so many seconds at most. It raises nothing."""
-        try:
-            return self._transfer.wait(seconds)
-        except Exception:
-            # `result` raises it again.
-            return True
-
-
-class Binding:
-    """A startpoint that this node has bound: requests can be made by it. It holds its node, which goes on as long as somebody has it."""
-
-    def __init__(self, owner: "Node", startpoint: Startpoint, is_looked_up: bool = False) -> None:
-        self._owner = owner
-        node = self._node = owner._node
-        self._awaited = owner._awaited
-        self._drive = None if owner._driver is None else owner._driver.progress
-        self._startpoint = startpoint
-        self._binding = node.bind(startpoint, is_looked_up)
-        self._finalizer = weakref.finalize(self, _unbind, node, self._binding)
-
-    @property
-    def startpoint(self) -> Startpoint:
-        """The startpoint."""
-        return self._startpoint
-
-    def request(self, handler: str, /, *arguments: Any, **keywords: Any) -> Reply:
-        """Call a handler at the other end. The first request dials and opens the link.
-
-        Parameters
-        ----------
-        handler : str
-            Its name.
-        *arguments, **keywords
-            Its arguments: plain data and arrays.
-
-        Returns
-        -------
-        Reply
-            The answer, when it comes.
-
-        Raises
-        ------
-        ResultRejectedError
-            If an argument is no plain data.
-        ValueError
-            If the startpoint allows no such handler.
-        SizeLimitError
-            If they are larger than the other end takes.
-        """
-        self._check_open()
-        checked_text("handler", handler)
-        request = self._node.request(self._binding, handler, [list(arguments), keywords])
-        return Reply(self._node, self, request, handler)
-
-    def post(self, handler: str, /, *arguments: Any, **keywords: Any) -> None:
-        """Call a handler at the other end, without an answer.
-
-        What is wrong with it is logged there. A lost connection doesn't lose it (see ``patience`` of `Node`). If the link itself is lost,
-        the next request or post says how many posts have no word of their arrival.
-        """
-        self._check_open()
-        checked_text("handler", handler)
-        self._node.post(self._binding, handler, [list(arguments), keywords])
-
-    def stream(self, handler: str, *, timeout: float | None = None) -> Stream:
-        """Open a byte stream to the other end.
-
-        Parameters
-        ----------
-        handler : str
-            The name of a stream handler there.
-        timeout : float, optional
-            How many seconds each read, each write and the closing may take. It can be changed later.
-
-        Returns
-        -------
-        Stream
-            It reads and writes like a file. What is wrong is raised by the first read or write.
-        """
-        self._check_open()
-        checked_text("handler", handler)
-        stream = _core.LinkStream.open(self._node, self._binding, handler)
-        return Stream(
-            stream,
-            peer=self._startpoint.node,
-            handler=handler,
-            timeout=timeout,
-            drive=self._drive,
-            owner=self,
-            trouble=partial(self._node.trouble, self._binding),
-        )
-
-    def region(self, name: str, *, timeout: float | None = 10.0) -> Region:
-        """Return an array of the other end, to read and write parts of it. Nobody is asked before the first use.
-
-        Parameters
-        ----------
-        name : str
-            Its name.
-        timeout : float, optional
-            How many seconds the first use may wait until the other end has said what the array is like. Without end if it is None.
-
-        Returns
-        -------
-        Region
-            Its first use raises a ``TimeoutError`` if the other end has not answered by then; the next one waits on.
-        """
-        limit = checked_seconds(timeout)
-        checked_name("region", name)
-
-        def reply(transfer: "_core.LinkTransfer", what: str, value: Any) -> Reply:
-            return _TransferReply(transfer, what, self, value)
-
-        node, peer = self._node, self._startpoint.node
-        return Region(node, self._binding, name, peer, reply, self._drive, limit)
-
-    def require(self, protection: Protection) -> None:
-        """Have the link protected at least so, from the next record on. It never becomes weaker.
-
-        Parameters
-        ----------
-        protection : {"plain", "integrity", "encrypted"}
-            The least.
-        """
-        self._node.require(self._binding, checked_text("protection", protection))
-
-    def attenuate(
-        self,
-        *,
-        to: str | Iterable[str] = NOT_SAID,
-        handlers: str | Iterable[str] | None = None,
-        expires: float | None = None,
-        protection: Protection | None = None,
-    ) -> Startpoint:
-        """Return a startpoint that allows less, to be passed on. Nobody is asked; see `Endpoint.startpoint` for the parameters."""
-        return self._startpoint.attenuate(**restrictions(to, handlers, expires, protection))
-
-    @property
-    def protection(self) -> str | None:
-        """What protects the link; None while there is none."""
-        protection: str | None = self._node.link(self._binding)["protection"]
-        return protection
-
-    @property
-    def method(self) -> str | None:
-        """What carries the link, ``"tcp"`` for example; None while there is none."""
-        method: str | None = self._node.link(self._binding)["method"]
-        return method
-
-    def close(self) -> None:
-        """End the link. What waits for an answer gets a `LinkError`; what was posted still goes."""
-        self._finalizer()
-
-    def _explained(self, error: Exception) -> Exception:
-        """Return what a request that came to nothing raises."""
-        return error
-
-    def _check_open(self) -> None:
-        if not self._finalizer.alive:
-            raise LinkError("this binding is closed")
-
-    def __enter__(self) -> Self:
-        """Return the binding; the end of the block closes it."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        """Say where it leads, and how it is protected, or why there is no link."""
-        place = one_line(f"{self._startpoint.endpoint} of {self._startpoint.node}")
-        if not self._finalizer.alive:
-            return f"<exoskel.links.Binding to {place}: closed>"
-        protection, trouble = self.protection, self._node.trouble(self._binding)
-        state = protection or (with_reason("no link", trouble) if trouble else "no link yet")
-        return f"<exoskel.links.Binding to {place}: {state}>"
 
 
 class Node:
@@ -522,13 +157,13 @@ class Node:
         self._awaited = AwaitedReplies()
         # Nothing that is held from here holds this object: a node that nobody else holds ends.
         self._endpoints: dict[str, HandlerThreads] = {}
-        self._driver = _Driver(self._node, self._endpoints) if threads == 0 else None
+        self._driver = NodeDriver(self._node, self._endpoints) if threads == 0 else None
         self._closed = threading.Event()
         # Whoever drives a node logs what is wrong with it.
         log = WarningLog(self._node, self._closed) if self._driver is None else None
         self._finalizer = weakref.finalize(
             self,
-            _close,
+            close_node,
             self._node,
             self._endpoints,
             self._driver,
@@ -830,50 +465,6 @@ def _status_path() -> str | None:
     return str(place / f"links-{host}-{os.getpid()}-{next(_numbers)}.socket")
 
 
-class _Driver:
-    """Drives a node without a thread, on the one that has made it."""
-
-    def __init__(self, node: "_core.LinkNode", endpoints: dict[str, HandlerThreads]) -> None:
-        self._node = node
-        self._endpoints = endpoints
-        self._driver = _core.LinkDriver(node)
-        self._thread = threading.get_ident()
-
-    def progress(self, timeout: float) -> int:
-        if threading.get_ident() != self._thread:
-            raise RuntimeError(
-                "got a call on another thread, expected the one that has made this node, which has threads=0"
-            )
-        limit = bounded_seconds(timeout)
-        handled = self._handle()
-        deadline = time.monotonic() + (0.0 if handled else limit)
-        while True:
-            # The core looks at signals in between only.
-            begun = time.monotonic()
-            left = min(max(deadline - begun, 0.0), PATIENCE_SECONDS)
-            goes_on = self._driver.progress(left)
-            handled += self._handle()
-            now = time.monotonic()
-            if handled or not goes_on or now < begun + left or now >= deadline:
-                return handled
-
-    def deliver(self, deadline: float) -> None:
-        while (
-            threading.get_ident() == self._thread
-            and self._node.is_delivering()
-            and time.monotonic() < deadline
-        ):
-            self._driver.progress(PATIENCE_SECONDS)
-
-    def end(self) -> None:
-        while threading.get_ident() == self._thread and self._driver.progress(PATIENCE_SECONDS):
-            pass
-
-    def _handle(self) -> int:
-        log_warnings(self._node)
-        return sum(handlers.handle_waiting() for handlers in list(self._endpoints.values()))
-
-
 def here() -> "JobNode":
     """Return the node of this process of a job: in a task, that of the slot, if its manager was given ``launch``. Made when it is first asked for.
 
@@ -949,52 +540,3 @@ def _checked_compression(compression: str | None, compress_encrypted: bool) -> b
             "got compress_encrypted=True without compression, expected compression='zstd' with it"
         )
     return compress_encrypted
-
-
-def _forget(node: "_core.LinkNode", binding: int, request: int) -> None:
-    if not node.is_inherited():
-        node.forget(binding, request)
-
-
-def _unbind(node: "_core.LinkNode", binding: int) -> None:
-    if not node.is_inherited():
-        node.unbind(binding)
-
-
-def _close(
-    node: "_core.LinkNode",
-    endpoints: dict[str, HandlerThreads],
-    driver: _Driver | None,
-    awaited: AwaitedReplies,
-    closed: threading.Event,
-    log: WarningLog | None,
-    is_told: bool = True,
-) -> list[str]:
-    """End a node, and say what it could not deliver."""
-    if node.is_inherited():
-        return []
-    log_warnings(node)
-    deadline = time.monotonic() + _CLOSE_SECONDS
-    # Handlers that run still answer.
-    node.stop_calls()
-    for handlers in endpoints.values():
-        handlers.stop(deadline)
-    node.leave()
-    if driver is not None:
-        driver.deliver(deadline)
-    else:
-        node.deliver(max(0.0, deadline - time.monotonic()))
-    is_stuck = node.is_delivering()
-    lost = node.abandon() or ([_NOT_TAKEN] if is_stuck else [])
-    node.close()
-    closed.set()
-    if driver is not None:
-        driver.end()
-    if log is not None:
-        log.end()
-    awaited.end()
-    for handlers in endpoints.values():
-        handlers.end()
-    for line in lost if is_told else ():
-        _log.warning("%s", line)
-    return lost

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import logging
 import os
 import time
@@ -34,6 +35,8 @@ __all__ = [
 # What `MapStream` says of an outcome in the place of a result, as `crates/py/src/run.rs` has it.
 _SKIPPED = 2
 _PAUSE = 3
+# What the system says of a disk that is full, for this account or for a file.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Without a journal, who reads a sink sees results this soon.
 _COMMIT_SECONDS = 1.0
 
@@ -200,11 +203,26 @@ def run_to_sink(
         _check_apart(source, sink)
         if journal is None:
             return _run_plainly(source, sink, errors, progress, opened, gives_many)
-        opening = _run_of(journal, source, sink, errors, described, is_ordered=gives_many)
-        with contextlib.closing(opening) as run:
-            return _run_with_journal(source, sink, errors, progress, opened, run, gives_many)
+        with _room_told():
+            opening = _run_of(journal, source, sink, errors, described, is_ordered=gives_many)
+            with contextlib.closing(opening) as run:
+                return _run_with_journal(source, sink, errors, progress, opened, run, gives_many)
     finally:
         _close_sink(sink)
+
+
+@contextlib.contextmanager
+def _room_told() -> Iterator[None]:
+    """Say what to do when a disk is full, unless it is that of a function, whose exceptions have notes of their items."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_ROOM and error.strerror and not hasattr(error, "__notes__"):
+            error.strerror += (
+                "; what is done is kept: make room where the sink and the journal are, "
+                "and start the same run again"
+            )
+        raise
 
 
 def _check_sink(sink: Any) -> None:
@@ -356,16 +374,18 @@ def run_reduction_with_journal(
     source = source_of(source)
     try:
         _check_apart(source, sink)
-        opening = _run_of(
-            journal,
-            source,
-            sink,
-            errors,
-            described,
-            is_ordered=True,
-            state_of=lambda position: position_of_fold(position, []),
-        )
-        with contextlib.closing(opening) as run:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_room_told())
+            opening = _run_of(
+                journal,
+                source,
+                sink,
+                errors,
+                described,
+                is_ordered=True,
+                state_of=lambda position: position_of_fold(position, []),
+            )
+            run = stack.enter_context(contextlib.closing(opening))
             if run.is_finished:
                 _check_finished(sink, position_of_sink(run.position))
                 return RunSummary(1, 0, 1)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from . import links
 from .errors import LinkError
-from .link_arguments import checked_text, contents_of
 from .link_inboxes import Inbox
 from .link_waiting import checked_seconds
 
@@ -73,23 +72,8 @@ class SiblingBinding(links.Binding):
         self._streams = streams
 
     @property
-    def mark(self) -> int | None:
-        """The stream of the task that runs."""
+    def _mark(self) -> int | None:
         return self._streams.current
-
-    def request(self, handler: str, /, *arguments: Any, **keywords: Any) -> links.Reply:
-        """Call a handler at the other end, as of this task."""
-        self._check_open()
-        checked_text("handler", handler)
-        contents = contents_of(arguments, keywords, self.mark)
-        request = self._node.request(self._binding, handler, contents)
-        return links.Reply(self._node, self, request, handler)
-
-    def post(self, handler: str, /, *arguments: Any, **keywords: Any) -> None:
-        """Call a handler at the other end, without an answer, as of this task."""
-        self._check_open()
-        checked_text("handler", handler)
-        self._node.post(self._binding, handler, contents_of(arguments, keywords, self.mark))
 
 
 class TaskInboxes:

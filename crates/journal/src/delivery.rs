@@ -36,6 +36,12 @@ pub trait ResultSink {
         early: EarlyResult,
     ) -> Result<Option<Self::Value>, Self::Error>;
 
+    /// Whether an error of [`Self::write`] or [`Self::read_early`] is about the result itself, so that its item has to run again. If a disk
+    /// was full, say, the same result can still go to the sink.
+    fn blames_result(_error: &Self::Error) -> bool {
+        true
+    }
+
     /// Makes all that was written durable, and says where the sink is then. A sink that is cut back to this position holds
     /// exactly the results before it.
     ///
@@ -254,8 +260,8 @@ impl Delivery {
         Ok(())
     }
 
-    /// Writes the early results that have their turn now. Whoever goes on has to begin with it. One of the journal that the sink refuses is
-    /// taken out of the journal, so that its item runs again instead of failing for ever.
+    /// Writes the early results that have their turn now. Whoever goes on has to begin with it. One of the journal that the sink refuses for
+    /// what it is ([`ResultSink::blames_result`]) is taken out of the journal, so that its item runs again instead of failing for ever.
     ///
     /// # Errors
     /// As [`Delivery::take`].
@@ -274,7 +280,7 @@ impl Delivery {
                 None => return Ok(()),
             };
             let written = self.write_early(sink, index, early);
-            if written.is_err() && is_stored {
+            if is_stored && written.as_ref().is_err_and(S::blames_result) {
                 // What the sink says of it comes first. A row that stays fails again, and is taken out then.
                 let _ = self.journal.discard(index);
             }

@@ -374,8 +374,8 @@ fn a_journal_that_was_just_begun_needs_no_head() {
     assert!(disk.contents()[..4096] == begun[..4096]);
 }
 
-/// A sink that refuses one result.
-struct Refusing(Texts, Vec<u8>);
+/// A sink that refuses one result, and why.
+struct Refusing(Texts, Vec<u8>, io::ErrorKind);
 
 impl ResultSink for Refusing {
     type Value = Vec<u8>;
@@ -383,7 +383,7 @@ impl ResultSink for Refusing {
 
     fn write(&mut self, index: u64, value: Vec<u8>) -> Result<(), JournalError> {
         match value == self.1 {
-            true => Err(JournalError::Disk(io::Error::other("refused"))),
+            true => Err(JournalError::Disk(self.2.into())),
             false => self.0.write(index, value),
         }
     }
@@ -396,27 +396,37 @@ impl ResultSink for Refusing {
         self.0.read_early(index, early)
     }
 
+    fn blames_result(error: &JournalError) -> bool {
+        !matches!(error, JournalError::Disk(error) if error.kind() == io::ErrorKind::StorageFull)
+    }
+
     fn sync(&mut self) -> Result<Vec<u8>, JournalError> {
         self.0.sync()
     }
 }
 
-/// Aim: an early result that the sink refuses fails one run, and the next one runs its item again. Method: the second of two early results
-/// is refused, and the run goes on.
+/// Aim: an early result that the sink refuses fails one run, and the next one runs its item again, but not if the sink had no room for it.
+/// Method: the second of two early results is refused, and the run goes on.
 #[test]
 fn a_refused_early_result_is_made_again() {
-    let disk = journal();
-    let (journal, state) = open(&disk).unwrap();
-    let mut delivery = Delivery::new(journal, state, true).unwrap();
-    let mut sink = Refusing(Texts::default(), vec![5; 9000]);
-    let now = ItemOutcome::Now(b"d".to_vec());
-    let refused = delivery.take(&mut sink, 3, now, Duration::ZERO);
-    assert!(refused.is_err());
-    drop(delivery);
-    let (journal, state) = open(&disk).unwrap();
-    assert_eq!(state.watermark, 3);
-    let delivery = Delivery::new(journal, state, true).unwrap();
-    assert_eq!(delivery.stored().collect::<Vec<_>>(), [4]);
+    let cases = [
+        (io::ErrorKind::Other, vec![4_u64]),
+        (io::ErrorKind::StorageFull, vec![4, 5]),
+    ];
+    for (why, left) in cases {
+        let disk = journal();
+        let (journal, state) = open(&disk).unwrap();
+        let mut delivery = Delivery::new(journal, state, true).unwrap();
+        let mut sink = Refusing(Texts::default(), vec![5; 9000], why);
+        let now = ItemOutcome::Now(b"d".to_vec());
+        let refused = delivery.take(&mut sink, 3, now, Duration::ZERO);
+        assert!(refused.is_err());
+        drop(delivery);
+        let (journal, state) = open(&disk).unwrap();
+        assert_eq!(state.watermark, 3);
+        let delivery = Delivery::new(journal, state, true).unwrap();
+        assert_eq!(delivery.stored().collect::<Vec<u64>>(), left);
+    }
 }
 
 /// A disk that keeps what was written, up to the end of the program that writes.

@@ -16,7 +16,7 @@ use exoskel_journal::{
 use exoskel_net::fork::Owned;
 use exoskel_net::payload::{Format, Record, RecordReader, RecordWriter, get_varint, put_varint};
 use exoskel_net::result_queue::Origin;
-use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::exceptions::{PyException, PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -38,6 +38,20 @@ pub(crate) const SKIPPED: u8 = 2;
 
 /// There is none yet; what came before should not wait for it.
 pub(crate) const PAUSE: u8 = 3;
+
+/// What the system says if it lacks something, or a device fails. Another result would fare no better, and the same one may later. Other
+/// errors of files may come from the name that a result has.
+const MACHINE_FAULTS: [i32; 9] = [
+    libc::ENOSPC,
+    libc::EDQUOT,
+    libc::EIO,
+    libc::EROFS,
+    libc::ENOMEM,
+    libc::EMFILE,
+    libc::ENFILE,
+    libc::EPIPE,
+    libc::ESTALE,
+];
 
 /// A run with a journal in a file, which nobody else has as long as this one does.
 #[pyclass(frozen, name = "Run")]
@@ -496,11 +510,31 @@ impl ResultSink for PythonSink {
         })
     }
 
+    fn blames_result(error: &RunFailure) -> bool {
+        match error {
+            RunFailure::Sink(error) => Python::attach(|py| !blames_machine(py, error)),
+            RunFailure::Journal(_) => true,
+        }
+    }
+
     fn sync(&mut self) -> Result<Vec<u8>, RunFailure> {
         Ok(Python::attach(|py| {
             self.sync.call0(py)?.extract::<Vec<u8>>(py)
         })?)
     }
+}
+
+/// Whether an exception has nothing to do with the result that was to be written: a key was pressed, or the machine lacks something.
+fn blames_machine(py: Python<'_>, error: &PyErr) -> bool {
+    if !error.is_instance_of::<PyException>(py) || error.is_instance_of::<PyMemoryError>(py) {
+        return true;
+    }
+    if !error.is_instance_of::<PyOSError>(py) {
+        return false;
+    }
+    let number = error.value(py).getattr("errno").ok();
+    let number = number.and_then(|number| number.extract::<i32>().ok());
+    number.is_some_and(|number| MACHINE_FAULTS.contains(&number))
 }
 
 /// A result as it is kept until its turn: whether it is restricted, who made it, its record, and its bulk parts.

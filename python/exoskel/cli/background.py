@@ -1,8 +1,8 @@
 """Workers in the background: started, found again by where they listen, and stopped.
 
 ``~/.exoskel/run`` holds a process number, a log and, after ``exoskel up``, a credential for each port or socket. Their names hold that of the host:
-several hosts may share one home. The file with the number stays locked while the worker runs, so that a number the system has given to another
-process is never mistaken for it.
+several hosts may share one home. The file with the number stays locked while the worker runs, and says when the process has begun, so that
+a number the system has given to another process is never mistaken for it.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,12 +20,15 @@ from urllib.parse import quote
 
 from ..errors import ExoskelError
 from ..hosts import HostAddress, UnixAddress
+from ..job_orphans import has_ended, named, number_in, opened
 
 __all__ = ["Running", "announce", "registered", "run_directory", "running", "start", "stop"]
 
 _START_SECONDS = 15.0
 # Told to end at once, a worker takes less than two seconds.
 _END_SECONDS = 3.0
+# How often somebody looks whether a place is free.
+_LOOK_SECONDS = 0.05
 # Of a log that explains why a worker didn't start, the end is enough.
 _LOG_BYTES_SHOWN = 2000
 
@@ -41,6 +45,8 @@ class Running(NamedTuple):
 
     process: int
     """Its process number, 0 while it is just starting."""
+    named: str
+    """What tells its process from all others, those that get its number later included."""
     log: Path
     """Where it writes."""
     drain: float
@@ -71,7 +77,8 @@ def running(address: HostAddress | UnixAddress) -> Running | None:
     with file:
         if _unlocked(file.fileno()):
             return None
-        return _read(file.read(), address)
+        there = _read(file.read(), address)
+        return None if has_ended(there.named) else there
 
 
 def start(options: Sequence[str], address: HostAddress | UnixAddress) -> tuple[int, Path]:
@@ -154,7 +161,7 @@ def registered(
     path = _file(address, "pid")
     with _locked(path, address) as file:
         file.truncate(0)
-        file.write(f"{os.getpid()} {drain} {name} {policy}")
+        file.write(f"{named()} {drain} {name} {policy}")
         file.flush()
         try:
             yield
@@ -195,7 +202,7 @@ def stop(address: HostAddress | UnixAddress, drain: float | None = None) -> str:
     Raises
     ------
     ExoskelError
-        If it can't be signalled, or lives on though it was killed.
+        If it can't be signalled, or lives on though it was killed. If it has ended and what it has started still holds its place.
     """
     path = _file(address, "pid")
     try:
@@ -210,8 +217,14 @@ def stop(address: HostAddress | UnixAddress, drain: float | None = None) -> str:
         number = there.process
         if not number:
             raise ExoskelError(f"a worker on {address} is just starting: stop it in a moment")
-        # While the lock is held, the number is the worker's.
-        process = os.pidfd_open(number)
+        process = opened(there.named)
+        if process is None:
+            if not has_ended(there.named):
+                raise ExoskelError(
+                    f"worker process {number} on {address} is in another PID namespace, such as that of a container: stop it there"
+                )
+            _free(file, path, there, address)
+            return "none"
         patience = _END_SECONDS + (there.drain if drain is None else drain)
         try:
             # What it is told twice, it does at once.
@@ -236,11 +249,30 @@ def stop(address: HostAddress | UnixAddress, drain: float | None = None) -> str:
     )
 
 
+def _free(file: IO[str], path: Path, there: Running, address: HostAddress | UnixAddress) -> None:
+    """Remove the file of a worker that has ended, once nobody holds it any more."""
+    # Who only looks whether a worker is there holds it for a moment.
+    deadline = time.monotonic() + _END_SECONDS
+    while not _unlocked(file.fileno()):
+        if time.monotonic() >= deadline:
+            raise ExoskelError(
+                f"worker process {there.process} on {address} has ended, but something that it has started holds {path} open: end that, "
+                "or remove the file"
+            )
+        time.sleep(_LOOK_SECONDS)
+    _remove(file, path)
+
+
 def _read(registration: str, address: HostAddress | UnixAddress) -> Running:
-    """Return what a worker has written of itself: its process number, its drain, its name and its policy, as far as it has come."""
+    """Return what a worker has written of itself: its process, its drain, its name and its policy, as far as it has come."""
     # Only the path, which is last, may have spaces.
-    number, drain, name, policy = [*registration.split(" ", 3), "", "", "", ""][:4]
-    return Running(int(number or 0), _file(address, "log"), float(drain or 0), name, policy)
+    process, drain, name, policy = [*registration.split(" ", 3), "", "", "", ""][:4]
+    number = number_in(process) if process else 0
+    if number is None:
+        raise ExoskelError(
+            f"the worker on {address} is one of an earlier version (process {process}): end it by `kill {process}`"
+        )
+    return Running(number, process, _file(address, "log"), float(drain or 0), name, policy)
 
 
 def _runs_already(address: HostAddress | UnixAddress, process: int) -> str:

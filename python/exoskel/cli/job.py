@@ -3,9 +3,9 @@
 import argparse
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from ..agents_launcher import ENDPOINT, agents_of, place_of
 from ..errors import ExoskelError
@@ -26,6 +26,22 @@ _MORE = ("key", "trust_anchors", "vomsdir")
 # How long an agent may take to answer; to end a job, it waits for what runs.
 _ANSWER_SECONDS = 10.0
 _END_SECONDS = 30.0
+# Hosts that are asked at the same time: a thread and a connection each.
+_ASKED_MAX = 32
+
+_Asked = TypeVar("_Asked")
+_Answer = TypeVar("_Answer")
+
+
+class _Place(NamedTuple):
+    """Where jobs may run: this machine, or another host."""
+
+    host: str
+    """The name of the host; empty for this machine."""
+    jobs: Callable[[], list[dict[str, Any]]]
+    """Lists the jobs there."""
+    end: Callable[[dict[str, Any]], object]
+    """Ends a job there, and waits for that."""
 
 
 def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
@@ -83,13 +99,8 @@ def _add_agents(parser: argparse.ArgumentParser) -> None:
 
 def _list(arguments: argparse.Namespace) -> int:
     with _places(arguments) as places:
-        found: list[dict[str, Any]] = []
-        failed: list[str] = []
-        for host, jobs, _ in places:
-            try:
-                found += [{"host": host, **job} for job in jobs()]
-            except (ExoskelError, TimeoutError, ValueError) as error:
-                failed.append(f"{host}: {error}")
+        there, failed = _jobs_at(places)
+    found = [{"host": place.host, **job} for place, job in there]
     rows = [
         [
             one_line(job["job"])[:_NAME_CHARACTERS_SHOWN],
@@ -142,24 +153,15 @@ def _end(arguments: argparse.Namespace) -> int:
         raise UsageError(
             f"got {asked!r} as a job, expected {_NAME_CHARACTERS_MIN} or more characters of its name"
         )
-    ended: list[dict[str, Any]] = []
-    failed: list[str] = []
     with _places(arguments) as places:
-        there: list[tuple[str, dict[str, Any], Callable[[dict[str, Any]], object]]] = []
-        for host, jobs, end in places:
-            try:
-                there += [(host, job, end) for job in jobs() if job["job"].startswith(asked)]
-            except (ExoskelError, TimeoutError, ValueError) as error:
-                failed.append(f"{host}: {error}")
-        names = sorted({one_line(job["job"]) for _, job, _ in there})
+        every, failed = _jobs_at(places)
+        there = [(place, job) for place, job in every if job["job"].startswith(asked)]
+        names = sorted({one_line(job["job"]) for _, job in there})
         if len(names) > 1:
             raise ExoskelError(f"{asked} is the beginning of several jobs: {', '.join(names)}")
-        for host, job, end in there:
-            try:
-                end(job)
-                ended.append({"job": job["job"], "host": host})
-            except (ExoskelError, TimeoutError, ValueError) as error:
-                failed.append(f"{host}: {error}")
+        ends, not_ended = _at_once(there, lambda one: one[0].host, lambda one: one[0].end(one[1]))
+    failed += not_ended
+    ended = [{"job": job["job"], "host": place.host} for (place, job), _ in ends]
     if not ended:
         where = "on this machine" if arguments.agents is None else "there"
         why = f": {'; '.join(failed)}" if failed else ": exoskel job list shows those that do"
@@ -176,19 +178,53 @@ def _at(host: str) -> str:
     return f"at {host}" if host else "on this machine"
 
 
+def _jobs_at(
+    places: Sequence[_Place],
+) -> tuple[list[tuple[_Place, dict[str, Any]]], list[str]]:
+    """Return the jobs of all places, in the order of the places, and why some could not say theirs."""
+    answers, failed = _at_once(places, lambda place: place.host, lambda place: place.jobs())
+    return [(place, job) for place, jobs in answers for job in jobs], failed
+
+
+def _at_once(
+    asked: Sequence[_Asked], host: Callable[[_Asked], str], ask: Callable[[_Asked], _Answer]
+) -> tuple[list[tuple[_Asked, _Answer]], list[str]]:
+    """Ask all at the same time, so that a host which is slow or gone keeps no other one waiting.
+
+    Returns
+    -------
+    answers : list
+        Who was asked, with the answer, in the given order.
+    failed : list of str
+        Why others have not answered, in the same order.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    def answer(one: _Asked) -> tuple[_Answer] | str:
+        try:
+            return (ask(one),)
+        except (ExoskelError, TimeoutError, ValueError) as error:
+            return f"{host(one)}: {error}"
+
+    pool = ThreadPoolExecutor(_ASKED_MAX)
+    try:
+        found = list(zip(asked, pool.map(answer, asked), strict=True))
+    finally:
+        # After Ctrl-C, what still waits ends with the node by which it asks.
+        pool.shutdown(wait=False, cancel_futures=True)
+    answers = [(one, told[0]) for one, told in found if not isinstance(told, str)]
+    return answers, [told for _, told in found if isinstance(told, str)]
+
+
 @contextlib.contextmanager
-def _places(
-    arguments: argparse.Namespace,
-) -> Iterator[
-    list[tuple[str, Callable[[], list[dict[str, Any]]], Callable[[dict[str, Any]], object]]]
-]:
-    """Yield where to look: a name, what lists the jobs there, and what ends one."""
+def _places(arguments: argparse.Namespace) -> Iterator[list[_Place]]:
+    """Yield where to look."""
     if arguments.agents is None:
         if any(getattr(arguments, name) for name in ("credential", "policy", *_MORE)):
             raise UsageError(
                 "got a credential without --agents, expected both: jobs of this machine need none"
             )
-        yield [("", local_jobs, lambda job: ask_to_end(job["agent"]))]
+        yield [_Place("", local_jobs, lambda job: ask_to_end(job["agent"]))]
         return
     if arguments.credential is None:
         raise UsageError(
@@ -201,7 +237,7 @@ def _places(
         arguments.credential, policy=arguments.policy, live=False, patience=0.0, **more
     ) as node:
         asked = [_Agent(node, address.name, place_of(address)) for address in addresses]
-        yield [(agent.name, agent.jobs, agent.end) for agent in asked]
+        yield [_Place(agent.name, agent.jobs, agent.end) for agent in asked]
 
 
 class _Agent:

@@ -7,7 +7,7 @@ use exoskel_net::fork::Owned;
 use exoskel_net::links::{LinkCall, LinkInbox, LinkNode, PeerFailure};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyDict, PyInt, PyList};
 
 use super::{NodeHandle, PATIENCE, encoded, raised, value_in};
 use crate::fork;
@@ -127,6 +127,12 @@ impl LinkInboxHandle {
             self.node.recycle(call, spent);
         }
         let contents = contents.cast::<PyList>()?;
+        let count = contents.len();
+        if !(2..=3).contains(&count) {
+            return Err(PyTypeError::new_err(format!(
+                "got a call of {count} parts, expected a list of arguments, a dict of keywords, and the stream of a task at most"
+            )));
+        }
         let (arguments, keywords) = (contents.get_item(0)?, contents.get_item(1)?);
         let (arguments, keywords) = (arguments.cast::<PyList>()?, keywords.cast::<PyDict>()?);
         if arguments.len() != 1 || !keywords.is_empty() {
@@ -136,8 +142,9 @@ impl LinkInboxHandle {
                 "got {got} arguments and {keywords} keywords for the inbox {name}, expected one value: post({name:?}, value)"
             )));
         }
-        let stream = if contents.len() > 2 {
-            Some(contents.get_item(2)?.extract()?)
+        let stream = if count > 2 {
+            let number = contents.get_item(2)?;
+            Some(number.cast_exact::<PyInt>()?.extract::<u32>()?)
         } else {
             None
         };
