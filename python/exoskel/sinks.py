@@ -22,8 +22,9 @@ class Sink(Protocol):
     """Where the results of a run go.
 
     Three more methods are called if there are any. ``close()`` at the end. ``check(position)`` for a run that is finished: it raises if
-    the results before the position aren't there, and changes nothing. ``is_empty()`` for a journal of 0 bytes, which is refused unless
-    the sink says that it holds nothing.
+    the results before the position aren't there, and changes nothing. ``is_empty()`` before a journal is begun: that is refused if the
+    sink says that it holds something, which may be results of the same run whose journal is lost. A sink without this method may hold
+    anything, but beside a journal of 0 bytes.
     """
 
     def rewind(self, position: bytes | None) -> bytes:
