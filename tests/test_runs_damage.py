@@ -64,6 +64,23 @@ def test_a_run_with_results_is_not_begun_anew(failing: ex.Manager, tmp_path: Pat
         assert (journal.read_bytes(), out.read_bytes()) == (contents, before)
 
 
+def test_what_is_cut_off_a_sink_is_told(
+    failing: ex.Manager, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    out, journal = tmp_path / "out.jsonl", tmp_path / "run.journal"
+    for _ in range(2):
+        with pytest.raises(ValueError, match="got a five"):
+            failing.run(range(20), ex.JsonLines(out), journal=journal)
+    assert not caplog.records
+    with out.open("a") as file:
+        file.write("a note\n")
+    with pytest.raises(ValueError, match="got a five"):
+        failing.run(range(20), ex.JsonLines(out), journal=journal)
+    (record,) = caplog.records
+    assert f"cut 7 bytes off the end of {out}, which its journal" in record.getMessage()
+    assert out.read_text() == "0\n1\n2\n3\n4\n"
+
+
 def test_a_sink_that_is_gone_is_not_made_anew(failing: ex.Manager, tmp_path: Path) -> None:
     out, journal = tmp_path / "out.jsonl", tmp_path / "run.journal"
     with pytest.raises(ValueError, match="got a five"):

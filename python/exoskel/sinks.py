@@ -192,6 +192,7 @@ class AppendedFile:
         if position is not None and self._path != "-" and not os.path.exists(self._path):
             # Nothing is made in its place.
             self._check_length(0, _length_of(position))
+        own_end = self._end if self._descriptor is not None else 0
         descriptor = self._open()
         self._pending.clear()
         self._pending_bytes = 0
@@ -206,6 +207,8 @@ class AppendedFile:
         self._check_length(length, self._end)
         if self._end < length:
             os.ftruncate(descriptor, self._end)
+            if own_end < length:
+                self._tell_cut(length - max(own_end, self._end))
         # Who has the same standard output goes on behind us.
         os.lseek(descriptor, self._end, os.SEEK_SET)
         return str(self._end).encode()
@@ -266,6 +269,17 @@ class AppendedFile:
         if self._descriptor is not None and self._path != "-":
             os.close(self._descriptor)
         self._descriptor = None
+
+    def _tell_cut(self, count: int) -> None:
+        """Say that something was cut off that this run has not written."""
+        import logging
+
+        logging.getLogger("exoskel").warning(
+            "cut %d bytes off the end of %s, which its journal doesn't know of: results that a run had not committed when it was killed, and whose items run again; "
+            "or what somebody else has written there, such as a note",
+            count,
+            self.text,
+        )
 
     def _check_length(self, got: int, expected: int) -> None:
         if got < expected:
