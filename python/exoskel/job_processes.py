@@ -120,6 +120,7 @@ class Process:
     def __reduce__(self) -> tuple[Any, ...]:
         """Come to other processes of the job as a startpoint: they call it by ``here.bind``."""
         startpoint = self._record.startpoint
+        self._record.is_called = True
         if startpoint is None:
             raise TypeError(
                 f"got {self!r} as what another process is to get, expected one that has joined the job: by exoskel.links.init() in its program"
@@ -250,6 +251,8 @@ class Record:
     future: Future[Process] = field(default_factory=_uncancellable)
     startpoint: str | None = None
     binding: links.Binding | None = None
+    # Whether others than its siblings may call it.
+    is_called: bool = False
     has_ended: bool = False
     code: int | None = None
     # Whether it was ended as nobody held the job.
