@@ -10,6 +10,7 @@ from tests.processes import eventually
 
 import exoskel as ex
 from exoskel import links
+from exoskel.outcome import describe_exception, make_exception
 from exoskel.task_posts import TaskInboxes, TaskStreams
 
 SECONDS = 60.0
@@ -61,6 +62,13 @@ def test_the_first_exception_of_a_run_says_what_has_failed(tmp_path: Path) -> No
         item = str(tmp_path / "again"), "raises"
         with pytest.raises((ValueError, ex.LinkError), match="a bad item"):
             list(manager.map([item] * 2))
+
+
+def test_what_a_task_raises_of_its_links_arrives_as_such_from_hosts_that_send_data() -> None:
+    for kind in (ex.LinkError, ex.ProcessEndedError):
+        name, text, data = describe_exception(kind("rank 1 waits in vain"))
+        error = make_exception(name, text, data)
+        assert (type(error), str(error)) == (kind, "rank 1 waits in vain")
 
 
 def wait_for_each_other(_item: int) -> int:
