@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from functools import partial
@@ -126,10 +127,18 @@ def _noted(call: Callable[[Any], Any], numbered: Iterable[tuple[int, Any]]) -> I
     for index, item in numbered:
         try:
             result = call(item)
+            _refuse_again(result)
         except Exception as error:
             add_item_note(error, index, describe_subject("item", item, None))
             raise
         yield result
+
+
+def _refuse_again(result: Any) -> None:
+    """Refuse an `Again` as a result. Nobody has one who has not loaded its module."""
+    feedback = sys.modules.get(f"{__package__}.feedback")
+    if feedback is not None:
+        feedback.refuse(result)
 
 
 def _all_noted(
@@ -141,6 +150,7 @@ def _all_noted(
         while True:
             try:
                 result = next(given)
+                _refuse_again(result)
             except StopIteration:
                 break
             except Exception as error:
