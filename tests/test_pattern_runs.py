@@ -1,6 +1,7 @@
 """Programs of all patterns on managers: the same as in sequence, with errors that name the user's items."""
 
 import operator
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -210,6 +211,19 @@ def test_where_results_are_counted_an_exception_shows_the_value_alone() -> None:
             for error in (caught.value, *errors):
                 assert error.__notes__[-1].startswith("an item")
                 assert error.__notes__[-1].endswith("100")
+
+
+def test_too_many_parts_are_refused_everywhere() -> None:
+    text = r"got more than 1048576 parts of one item \(PARTS_MAX\), expected fewer"
+    program = ex.Map(range, abs, len)
+    with pytest.raises(ValueError, match=text):
+        list(program.run_sequential([(1 << 20) + 1]))
+    with ex.Manager(program, ex.ParDegree(1)) as manager:
+        # Few items are split here, many at slots.
+        for others in ([], [3] * 40):
+            found = list(manager.map([(1 << 20) + 1, *others], errors="return"))
+            assert found[1:] == others
+            assert re.match(text, str(found[0]))
 
 
 def test_an_operation_that_raises_is_the_outcome() -> None:
