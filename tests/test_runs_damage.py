@@ -58,7 +58,7 @@ def test_a_run_with_results_is_not_begun_anew(failing: ex.Manager, tmp_path: Pat
     assert before.split() == [b"0", b"1", b"2", b"3", b"4"]
     for contents in damaged(journal.read_bytes()):
         journal.write_bytes(contents)
-        expected = "is damaged at byte" if contents else "nothing is in the journal .* isn't empty"
+        expected = "is damaged at byte" if contents else r"nothing is in the journal .* isn't empty"
         with pytest.raises(JournalError, match=expected):
             failing.run(range(20), ex.JsonLines(out), journal=journal)
         assert (journal.read_bytes(), out.read_bytes()) == (contents, before)
@@ -104,7 +104,7 @@ def test_a_run_whose_journal_is_lost_does_not_append(manager: ex.Manager, tmp_pa
     out, journal = tmp_path / "out.jsonl", tmp_path / "run.journal"
     manager.run(range(3), ex.JsonLines(out), journal=journal)
     journal.unlink()
-    with pytest.raises(JournalError, match="there is no journal .* isn't empty .*out.jsonl"):
+    with pytest.raises(JournalError, match=r"there is no journal .* isn't empty .*out.jsonl"):
         manager.run(range(3), ex.JsonLines(out), journal=journal)
     assert (out.read_bytes(), journal.exists()) == (b"0\n2\n4\n", False)
     # Without a journal, results are appended.
@@ -119,7 +119,7 @@ def test_a_reduction_whose_journal_is_lost_does_not_append(tmp_path: Path) -> No
     out.write_text("1\n")
     with (
         ex.Manager(ex.Reduce(add), ex.ParDegree(1)) as manager,
-        pytest.raises(JournalError, match="there is no journal .* isn't empty"),
+        pytest.raises(JournalError, match=r"there is no journal .* isn't empty"),
     ):
         manager.run(range(10), ex.JsonLines(out), journal=journal)
     assert (out.read_text(), journal.exists()) == ("1\n", False)
@@ -189,7 +189,7 @@ def test_a_finished_run_checks_its_folder(tmp_path: Path) -> None:
         with pytest.raises(JournalError, match="00000002 is not there"):
             manager.run(range(3), ex.Files(folder), journal=journal)
         journal.write_bytes(b"")
-        with pytest.raises(JournalError, match="nothing is in the journal .* isn't empty"):
+        with pytest.raises(JournalError, match=r"nothing is in the journal .* isn't empty"):
             manager.run(range(3), ex.Files(folder), journal=journal)
 
 
