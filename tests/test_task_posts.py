@@ -149,6 +149,26 @@ def test_what_was_posted_to_groups_is_not_read_by_the_next_map_either() -> None:
         assert dict(manager.map([(1, False)] * 2)) == {0: 1, 1: 1}
 
 
+def post_to_all(number: int) -> list[int]:
+    here = links.here()
+    here.process.inbox("steps")
+    for peer in here.peers:
+        peer.post("steps", number)
+    return [number]
+
+
+def take_a_post(_number: int) -> int:
+    return int(links.here().process.inbox("steps").get(timeout=SECONDS))
+
+
+def test_a_later_stage_takes_what_an_earlier_one_has_posted() -> None:
+    """Behind a `FlatMap`, the engine counts items anew. All slots have as many posts as there are items, whichever of them runs which."""
+    with launched(ex.Pipeline(ex.FlatMap(post_to_all), take_a_post)) as manager:
+        assert {*manager.map([3, 5])} <= {3, 5}
+        # What nobody has taken of the first map is not for the second.
+        assert {*manager.map([7, 9])} <= {7, 9}
+
+
 def answer_posts(number: int) -> int:
     """Have a handler, which gets posts and requests of another slot's task as before."""
     here = links.here()
