@@ -208,12 +208,12 @@ def again(number: int) -> Any:
     return ex.Again(number)
 
 
-def agains(number: int) -> list[Any]:
+def several(number: int) -> list[Any]:
     return [number, ex.Again(number)]
 
 
 @pytest.mark.parametrize(
-    "program", [ex.Farm(again), ex.Farm(agains), ex.Seq(agains), ex.FlatMap(agains)]
+    "program", [ex.Farm(again), ex.Farm(several), ex.Seq(several), ex.FlatMap(several)]
 )
 def test_again_without_feedback_is_an_error_in_words(program: Any) -> None:
     text = r"got Again\(3\) in a result, .*exoskel.Farm\(function, feedback=True\)"
@@ -232,7 +232,7 @@ def test_functions_may_hold_what_they_feed_back() -> None:
     def search(number: int) -> list[Any]:
         return [number] if number <= 0 else list(held)
 
-    program = ex.Farm(search, feedback=True)
+    program: ex.Skeleton[int, int] = ex.Farm(search, feedback=True)
     with ex.Manager(program, ex.ParDegree(1)) as manager:
         assert list(manager.map([3])) == list(program.run_sequential([3])) == [0, -1, -2]
 

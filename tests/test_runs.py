@@ -273,7 +273,7 @@ def test_an_async_iterable_is_closed_with_its_stream(manager: ex.Manager) -> Non
         finally:
             closed.append("closed")
 
-    stream = manager.map(endless())
+    stream: Any = manager.map(endless())
     assert next(stream) == 0
     stream.close()
     del stream

@@ -478,9 +478,9 @@ def _run_of(
     def position() -> bytes:
         # Only a journal that is begun asks for it.
         if not _may_begin(sink, is_blank):
-            found = "there is no journal" if is_new else "nothing is in the journal"
+            what = "there is no journal" if is_new else "nothing is in the journal"
             raise JournalError(
-                f"{found} {path}, but its sink isn't empty ({sink_text(sink)}): what is there may be results of this run, which would then be there twice. "
+                f"{what} {path}, but its sink isn't empty ({sink_text(sink)}): what is there may be results of this run, which would then be there twice. "
                 "Restore the journal. To begin anew, remove what the run has written. To keep that, give this run another sink"
             )
         found = sink.rewind(None)

@@ -275,8 +275,8 @@ class AppendedFile:
         import logging
 
         logging.getLogger("exoskel").warning(
-            "cut %d bytes off the end of %s, which its journal doesn't know of: results that a run had not committed when it was killed, and whose items run again; "
-            "or what somebody else has written there, such as a note",
+            "cut %d bytes off the end of %s, which its journal doesn't know of. They are results of a run that was killed, whose items run again, "
+            "or what somebody else has written there",
             count,
             self.text,
         )
