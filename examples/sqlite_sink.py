@@ -3,7 +3,7 @@
     python examples/sqlite_sink.py
 
 A sink has three verbs. `write` takes a result, `commit` makes all results so far durable and says where the sink is, and `rewind` cuts
-the sink back to such a position. `is_in` says which file is no place for a journal. Here a position is the number of rows. Kill this program at any moment and start it again: it goes on.
+the sink back to such a position. `is_in` says which file is no place for a journal, and `is_empty` whether a journal may be begun. Here a position is the number of rows. Kill this program at any moment and start it again: it goes on.
 """
 
 import argparse
@@ -38,6 +38,10 @@ class SqliteTable:
     def is_in(self, path: str) -> bool:
         """Say whether a path leads to the database."""
         return Path(path).resolve() == self._path.resolve()
+
+    def is_empty(self) -> bool:
+        """Say whether there is no row."""
+        return self._database.execute("SELECT 1 FROM result LIMIT 1").fetchone() is None
 
     def rewind(self, position: bytes | None) -> bytes:
         """Remove all rows behind a position."""

@@ -201,8 +201,8 @@ def decode_data(data: bytes, position: int) -> tuple[Any, int]:
 
 def read_program(head: bytes) -> list[list[bytes]]:
     """Read the functions of each segment of a stream's program, behind what is expected of its items."""
-    _stream, _call, _timeout, retries = struct.unpack_from(">IBQB", head)
-    return read_segments(head[14 + 32 * retries :])
+    _stream, _first_stream, _call, _timeout, retries = struct.unpack_from(">IIBQB", head)
+    return read_segments(head[18 + 32 * retries :])
 
 
 def read_segments(data: bytes) -> list[list[bytes]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import pickle
 import signal
@@ -201,6 +202,39 @@ def test_slots_give_what_a_recursion_gives(name: str) -> None:
     with ex.Manager(program, ex.ParDegree(2)) as manager:
         assert list(manager.map(items)) == wanted
         assert list(manager.map(iter(items))) == wanted
+
+
+def again(number: int) -> Any:
+    return ex.Again(number)
+
+
+def several(number: int) -> list[Any]:
+    return [number, ex.Again(number)]
+
+
+@pytest.mark.parametrize(
+    "program", [ex.Farm(again), ex.Farm(several), ex.Seq(several), ex.FlatMap(several)]
+)
+def test_again_without_feedback_is_an_error_in_words(program: Any) -> None:
+    text = r"got Again\(3\) in a result, .*exoskel.Farm\(function, feedback=True\)"
+    with pytest.raises(ex.ProgramError, match=text):
+        list(program.run_sequential([3]))
+    with (
+        ex.Manager(program, ex.ParDegree(1)) as manager,
+        pytest.raises(ex.ProgramError, match=text),
+    ):
+        list(manager.map([3]))
+
+
+def test_functions_may_hold_what_they_feed_back() -> None:
+    held = ex.Again(0), copy.deepcopy(ex.Again(-1)), pickle.loads(pickle.dumps(ex.Again(-2)))
+
+    def search(number: int) -> list[Any]:
+        return [number] if number <= 0 else list(held)
+
+    program: ex.Skeleton[int, int] = ex.Farm(search, feedback=True)
+    with ex.Manager(program, ex.ParDegree(1)) as manager:
+        assert list(manager.map([3])) == list(program.run_sequential([3])) == [0, -1, -2]
 
 
 def test_an_exception_is_the_outcome_of_the_item_it_came_of() -> None:

@@ -1,6 +1,7 @@
 """Programs of all patterns on managers: the same as in sequence, with errors that name the user's items."""
 
 import operator
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -210,6 +211,41 @@ def test_where_results_are_counted_an_exception_shows_the_value_alone() -> None:
             for error in (caught.value, *errors):
                 assert error.__notes__[-1].startswith("an item")
                 assert error.__notes__[-1].endswith("100")
+
+
+def none_of_seven(number: int) -> Any:
+    return None if number == 7 else [number]
+
+
+def breaks_off_at_seven(number: int) -> Iterator[int]:
+    yield number
+    if number == 7:
+        raise ValueError("got seven")
+
+
+@pytest.mark.parametrize("function", [none_of_seven, breaks_off_at_seven])
+def test_what_is_wrong_with_parts_shows_the_item(function: Any) -> None:
+    programs = (ex.FlatMap(function), ex.Map(function, abs))
+    for program in (*programs, *(ex.Pipeline(ex.Seq(abs), one) for one in programs)):
+        with ex.Manager(program, ex.ParDegree(1)) as manager:
+            found = list(manager.map(iter([6, 7] * 20), errors="return"))
+        errors = [one for one in found if isinstance(one, Exception)]
+        assert len(errors) == 20
+        for error in errors:
+            assert error.__notes__[-1].endswith("7"), (program, error.__notes__)
+
+
+def test_too_many_parts_are_refused_everywhere() -> None:
+    text = r"got more than 1048576 parts of one item \(PARTS_MAX\), expected fewer"
+    program = ex.Map(range, abs, len)
+    with pytest.raises(ValueError, match=text):
+        list(program.run_sequential([(1 << 20) + 1]))
+    with ex.Manager(program, ex.ParDegree(1)) as manager:
+        # Few items are split here, many at slots.
+        for others in ([], [3] * 40):
+            found = list(manager.map([(1 << 20) + 1, *others], errors="return"))
+            assert found[1:] == others
+            assert re.match(text, str(found[0]))
 
 
 def test_an_operation_that_raises_is_the_outcome() -> None:

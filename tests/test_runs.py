@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
+import operator
 import os
 import pickle
 import sqlite3
@@ -231,6 +233,29 @@ def test_an_async_iterable_is_a_source(manager: ex.Manager, tmp_path: Path) -> N
     out = tmp_path / "out.jsonl"
     manager.run(counted(300), ex.JsonLines(out), journal=tmp_path / "run.journal")
     assert numbers_in(out) == [*range(0, 600, 2)]
+
+
+def test_map_reads_an_async_iterable(manager: ex.Manager) -> None:
+    assert list(manager.map(counted(300))) == [*range(0, 600, 2)]
+    with ex.Manager(ex.Reduce(operator.add), ex.ParDegree(1)) as folding:
+        assert list(folding.map(counted(10))) == [45]
+
+
+def test_an_async_iterable_is_closed_with_its_stream(manager: ex.Manager) -> None:
+    closed: list[str] = []
+
+    async def endless() -> AsyncIterator[int]:
+        try:
+            for number in itertools.count():
+                yield number
+        finally:
+            closed.append("closed")
+
+    stream: Any = manager.map(endless())
+    assert next(stream) == 0
+    stream.close()
+    del stream
+    assert closed == ["closed"]
 
 
 def test_an_async_iterable_is_closed_when_a_run_ends(failing: ex.Manager, tmp_path: Path) -> None:

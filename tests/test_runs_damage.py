@@ -36,10 +36,27 @@ def test_a_run_with_results_is_not_begun_anew(failing: ex.Manager, tmp_path: Pat
     assert before.split() == [b"0", b"1", b"2", b"3", b"4"]
     for contents in damaged(journal.read_bytes()):
         journal.write_bytes(contents)
-        expected = "is damaged at byte" if contents else "is empty, but its sink isn't"
+        expected = "is damaged at byte" if contents else r"nothing is in the journal .* isn't empty"
         with pytest.raises(JournalError, match=expected):
             failing.run(range(20), ex.JsonLines(out), journal=journal)
         assert (journal.read_bytes(), out.read_bytes()) == (contents, before)
+
+
+def test_what_is_cut_off_a_sink_is_told(
+    failing: ex.Manager, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    out, journal = tmp_path / "out.jsonl", tmp_path / "run.journal"
+    for _ in range(2):
+        with pytest.raises(ValueError, match="got a five"):
+            failing.run(range(20), ex.JsonLines(out), journal=journal)
+    assert not caplog.records
+    with out.open("a") as file:
+        file.write("a note\n")
+    with pytest.raises(ValueError, match="got a five"):
+        failing.run(range(20), ex.JsonLines(out), journal=journal)
+    (record,) = caplog.records
+    assert f"cut 7 bytes off the end of {out}, which its journal" in record.getMessage()
+    assert out.read_text() == "0\n1\n2\n3\n4\n"
 
 
 def test_a_sink_that_is_gone_is_not_made_anew(failing: ex.Manager, tmp_path: Path) -> None:
@@ -59,6 +76,49 @@ def test_an_empty_journal_beside_an_empty_sink_is_begun(
     journal.touch(mode=0o600)
     assert manager.run(range(3), ex.JsonLines(out), journal=journal) == ex.RunSummary(3, 0, 0)
     assert out.read_bytes() == b"0\n2\n4\n"
+
+
+def test_a_run_whose_journal_is_lost_does_not_append(manager: ex.Manager, tmp_path: Path) -> None:
+    out, journal = tmp_path / "out.jsonl", tmp_path / "run.journal"
+    manager.run(range(3), ex.JsonLines(out), journal=journal)
+    journal.unlink()
+    with pytest.raises(JournalError, match=r"there is no journal .* isn't empty .*out.jsonl"):
+        manager.run(range(3), ex.JsonLines(out), journal=journal)
+    assert (out.read_bytes(), journal.exists()) == (b"0\n2\n4\n", False)
+    # Without a journal, results are appended.
+    manager.run([3], ex.JsonLines(out))
+    assert out.read_bytes() == b"0\n2\n4\n6\n"
+    out.unlink()
+    assert manager.run(range(3), ex.JsonLines(out), journal=journal) == ex.RunSummary(3, 0, 0)
+
+
+def test_a_reduction_whose_journal_is_lost_does_not_append(tmp_path: Path) -> None:
+    out, journal = tmp_path / "out.jsonl", tmp_path / "run.journal"
+    out.write_text("1\n")
+    with (
+        ex.Manager(ex.Reduce(add), ex.ParDegree(1)) as manager,
+        pytest.raises(JournalError, match=r"there is no journal .* isn't empty"),
+    ):
+        manager.run(range(10), ex.JsonLines(out), journal=journal)
+    assert (out.read_text(), journal.exists()) == ("1\n", False)
+
+
+class Silent(ex.JsonLines):
+    """A sink that doesn't say whether it is empty, as one of the user's own."""
+
+    is_empty = None  # type: ignore[assignment]
+
+
+def test_a_sink_that_does_not_say_whether_it_is_empty_may_hold_something(
+    manager: ex.Manager, tmp_path: Path
+) -> None:
+    out, journal = tmp_path / "out.jsonl", tmp_path / "run.journal"
+    out.write_text("a title\n")
+    manager.run(range(2), Silent(out), journal=journal)
+    assert out.read_text() == "a title\n0\n2\n"
+    journal.write_bytes(b"")
+    with pytest.raises(JournalError, match="nothing is in the journal"):
+        manager.run(range(2), Silent(out), journal=journal)
 
 
 def test_a_finished_run_checks_its_sink(manager: ex.Manager, tmp_path: Path) -> None:
@@ -98,13 +158,16 @@ def test_a_finished_run_checks_its_folder(tmp_path: Path) -> None:
     folder, journal = tmp_path / "out", tmp_path / "run.journal"
     with ex.Manager(contents, ex.ParDegree(1)) as manager:
         journal.touch(mode=0o600)
+        # No result has such a name.
+        folder.mkdir()
+        (folder / ".gitkeep").touch()
         manager.run(range(3), ex.Files(folder), journal=journal)
         assert manager.run(range(3), ex.Files(folder), journal=journal).earlier == 3
         (folder / "00000002").unlink()
         with pytest.raises(JournalError, match="00000002 is not there"):
             manager.run(range(3), ex.Files(folder), journal=journal)
         journal.write_bytes(b"")
-        with pytest.raises(JournalError, match="is empty, but its sink isn't"):
+        with pytest.raises(JournalError, match=r"nothing is in the journal .* isn't empty"):
             manager.run(range(3), ex.Files(folder), journal=journal)
 
 

@@ -10,6 +10,7 @@ from tests.processes import eventually
 
 import exoskel as ex
 from exoskel import links
+from exoskel.outcome import describe_exception, make_exception
 from exoskel.task_posts import TaskInboxes, TaskStreams
 
 SECONDS = 60.0
@@ -61,6 +62,13 @@ def test_the_first_exception_of_a_run_says_what_has_failed(tmp_path: Path) -> No
         item = str(tmp_path / "again"), "raises"
         with pytest.raises((ValueError, ex.LinkError), match="a bad item"):
             list(manager.map([item] * 2))
+
+
+def test_what_a_task_raises_of_its_links_arrives_as_such_from_hosts_that_send_data() -> None:
+    for kind in (ex.LinkError, ex.ProcessEndedError):
+        name, text, data = describe_exception(kind("rank 1 waits in vain"))
+        error = make_exception(name, text, data)
+        assert (type(error), str(error)) == (kind, "rank 1 waits in vain")
 
 
 def wait_for_each_other(_item: int) -> int:
@@ -139,6 +147,26 @@ def test_what_was_posted_to_groups_is_not_read_by_the_next_map_either() -> None:
     with launched(step_of_group) as manager:
         assert len(list(manager.map([(0, True)] * 2, errors="return"))) == 2
         assert dict(manager.map([(1, False)] * 2)) == {0: 1, 1: 1}
+
+
+def post_to_all(number: int) -> list[int]:
+    here = links.here()
+    here.process.inbox("steps")
+    for peer in here.peers:
+        peer.post("steps", number)
+    return [number]
+
+
+def take_a_post(_number: int) -> int:
+    return int(links.here().process.inbox("steps").get(timeout=SECONDS))
+
+
+def test_a_later_stage_takes_what_an_earlier_one_has_posted() -> None:
+    """Behind a `FlatMap`, the engine counts items anew. All slots have as many posts as there are items, whichever of them runs which."""
+    with launched(ex.Pipeline(ex.FlatMap(post_to_all), take_a_post)) as manager:
+        assert {*manager.map([3, 5])} <= {3, 5}
+        # What nobody has taken of the first map is not for the second.
+        assert {*manager.map([7, 9])} <= {7, 9}
 
 
 def answer_posts(number: int) -> int:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import copy
+import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from . import shared_source
+from .errors import ProgramError
 from .sequential import iterated
-from .short_text import name_of
+from .short_text import name_of, short_text
 from .worker_lists import checked_list
 
-__all__ = ["Again", "results_of", "work_on"]
+__all__ = ["Again", "refuse", "results_of", "work_on"]
 
 _T = TypeVar("_T")
 
@@ -40,6 +45,47 @@ class Again(Generic[_T]):
 
     def __repr__(self) -> str:
         return f"Again({self.item!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What is fed back travels as the item alone. So a slot that sends this sends a result.
+        if shared_source.source is not None and _is_slot():
+            raise _not_fed_back(self)
+        return Again, (self.item,)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Again[_T]:
+        return Again(copy.deepcopy(self.item, memo))
+
+
+def _is_slot() -> bool:
+    """Say whether this is the thread of a slot that runs tasks and sends their results: no other thread, and no child that a task has forked."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and os.getppid() == shared_source.parent
+
+
+def _not_fed_back(again: Again[Any]) -> ProgramError:
+    return ProgramError(
+        f"got Again({short_text(again.item)}) in a result, expected it only from the function of a Farm with feedback=True, "
+        "as in exoskel.Farm(function, feedback=True)"
+    )
+
+
+def refuse(result: Any) -> None:
+    """Refuse a result that is or holds an `Again`, which nobody feeds back.
+
+    Parameters
+    ----------
+    result : object
+        The result.
+
+    Raises
+    ------
+    ProgramError
+        If it is one, or a list or tuple with one.
+    """
+    members = result if isinstance(result, (list, tuple)) else (result,)
+    for member in members:
+        if type(member) is Again:
+            raise _not_fed_back(member)
 
 
 def results_of(function: Callable[[Any], Any], item: Any) -> Iterator[Any]:

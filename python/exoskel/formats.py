@@ -441,9 +441,11 @@ class Files:
         return any(f"{place}/".startswith(folder) for place in places)
 
     def is_empty(self) -> bool:
-        """Say whether no file is in the folder, or no folder is there."""
+        """Say whether no file is in the folder that could be a result, or no folder is there."""
         try:
-            return not os.listdir(self._folder)
+            names = os.listdir(self._folder)
+            # No result has such a name.
+            return all(name.startswith(".") or name.endswith(_PART) for name in names)
         except FileNotFoundError:
             return True
 

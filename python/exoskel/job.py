@@ -14,6 +14,7 @@ from .errors import LinkError
 from .job_output import label_of
 from .job_processes import Processes
 from .job_state import AGENT_SECONDS, PROCESSES_MAX, Group, JobState
+from .job_waits import IdleProcesses
 from .launchers import Launcher, Local, Ssh
 from .link_waiting import bounded_seconds
 from .options import checked_launcher
@@ -184,9 +185,11 @@ class Job:
             "sandbox": None if sandbox is None else sandbox.told(),
             "label": label_of(label, count),
         }
-        group = Group(program, start, {"contents": contents, "threads": threads})
+        told = {"contents": contents, "threads": threads, "tells_absence": joined is None}
+        group = Group(program, start, told)
         if joined is not None:
             return Processes(self, self._state, self._state.start_joined(group, joined))
+        group.why_idle = IdleProcesses(self._state, group).why
         return Processes(self, self._state, self._state.start(group, count))
 
     def invite(self, path: str | os.PathLike[str], *, threads: int = 1) -> Processes:

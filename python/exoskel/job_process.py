@@ -292,10 +292,12 @@ class JobNode(links.Node):
         self.process._threads.replaces = joined.is_slot
         self._context = joined.context
         self._streams = joined.context.streams
-        if self._streams is not None:
-            from .task_posts import TaskInboxes
+        if self._tells_absence:
+            from .task_posts import TaskInboxes, TaskStreams
 
-            inboxes = TaskInboxes(self._streams, self._context, self.rank)
+            # What processes post that run no tasks is for all.
+            streams = self._streams or TaskStreams()
+            inboxes = TaskInboxes(streams, self._context, self.rank)
             self.process._threads.make_inbox = inboxes.make
         self._siblings = Siblings(self, self.size)
         self._is_ready = False

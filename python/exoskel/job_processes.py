@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, overload
 
-from .errors import SANDBOX_MAY_BE_WHY, ProcessEndedError
+from .errors import SANDBOX_MAY_BE_WHY, ProcessEndedError, ResultRejectedError
 from .job_process import VALUE
 from .link_arguments import as_startpoint
 from .peer_text import one_line
@@ -35,6 +35,8 @@ _WORDS_OF_LIMITS = (
     "annot fork",
 )
 _LAST_LINES = 3
+# What a process says of a value that is no plain data.
+_REJECTED = f"{ResultRejectedError.__module__}.{ResultRejectedError.__qualname__}"
 
 
 class Process:
@@ -82,7 +84,7 @@ class Process:
             If it runs a program, which returns nothing.
         ProcessEndedError
             If it has ended instead.
-        HandlerError
+        ResultRejectedError
             If what it has returned is something else.
         TimeoutError
             If it has not returned by then.
@@ -120,6 +122,7 @@ class Process:
     def __reduce__(self) -> tuple[Any, ...]:
         """Come to other processes of the job as a startpoint: they call it by ``here.bind``."""
         startpoint = self._record.startpoint
+        self._record.is_called = True
         if startpoint is None:
             raise TypeError(
                 f"got {self!r} as what another process is to get, expected one that has joined the job: by exoskel.links.init() in its program"
@@ -250,6 +253,8 @@ class Record:
     future: Future[Process] = field(default_factory=_uncancellable)
     startpoint: str | None = None
     binding: links.Binding | None = None
+    # Whether others than its siblings may call it.
+    is_called: bool = False
     has_ended: bool = False
     code: int | None = None
     # Whether it was ended as nobody held the job.
@@ -297,10 +302,14 @@ def _value_of(record: Record, reply: links.Reply) -> Any:
     except HandlerError as error:
         # Who has written the function knows of no handler.
         _, _, why = str(error).partition(" raised ")
-        raise HandlerError(
-            f"process {record.number} (rank {record.rank}, {record.program}) on {record.agent.host} has returned what can't be sent: {why}",
-            error.kind,
-        ) from None
+        who = (
+            f"process {record.number} (rank {record.rank}, {record.program}) on {record.agent.host}"
+        )
+        text = f"{who} has returned what can't be sent: "
+        if error.kind == _REJECTED:
+            # As the manager of a farm says it.
+            raise ResultRejectedError(text + why.removeprefix(f"{_REJECTED}: ")) from None
+        raise HandlerError(text + why, error.kind) from None
 
 
 def _code_of(record: Record) -> int:

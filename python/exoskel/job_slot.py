@@ -34,7 +34,7 @@ class _Loader(slot.Loader):
     def audit(self, line: str) -> None:
         """Say nothing: who has started this slot is the one whom it serves."""
 
-    def enter(self, stream: int, is_open: list[int]) -> None:
+    def enter(self, stream: int, is_open: set[int]) -> None:
         """Take in to which `map` the items from now on belong: what others post for another one is not theirs."""
         self._streams.enter(stream, is_open)
 

@@ -586,9 +586,14 @@ class JobState:
         for record in records:
             record.group.on_end(record)
 
+    def changing(self) -> threading.Condition:
+        """What is held while something changes, or is compared."""
+        return self._changed
+
     def binding(self, record: Record) -> links.Binding:
         """Return the link to a process."""
         with self._changed:
+            record.is_called = True
             if record.has_ended or record.startpoint is None or self._node is None:
                 raise ended(record)
             if record.binding is None:
@@ -633,7 +638,7 @@ class JobState:
 
     def _staying(self, records: Iterable[Record]) -> str:
         """Say which of some processes end with the job alone, for who waits for their ends."""
-        count = sum(map(self._has_returned, records))
+        count = sum(map(self.has_returned, records))
         return (
             f"; {count} have returned, and stay until the job ends: values() waits for what functions return"
             if count
@@ -688,14 +693,15 @@ class JobState:
                         record.memory_bytes,
                         record.stderr,
                         record.sandbox,
-                        self._has_returned(record),
+                        self.has_returned(record),
                         record.ended_before,
                     )
                     for record in self._records.values()
                 )
             )
 
-    def _has_returned(self, record: Record) -> bool:
+    def has_returned(self, record: Record) -> bool:
+        """Whether a process runs a function that has returned."""
         if record.group.what["words"] or record.has_ended:
             return False
         missing, _ = self._machine.unreturned([record.number])

@@ -128,7 +128,7 @@ class Manager:
 
     def map(
         self,
-        items: "Source | Iterable[Any]",
+        items: "Source | Iterable[Any] | AsyncIterable[Any]",
         *,
         as_completed: bool = False,
         indices: bool = False,
@@ -144,8 +144,8 @@ class Manager:
 
         Parameters
         ----------
-        items : iterable or Source
-            The items, or a source such as ``Files``. Each is pickled by itself. Where the program reduces, a range, a sequence or an array is cut into slices
+        items : iterable, asynchronous iterable or Source
+            The items, or a source such as ``Files``. An asynchronous iterable is read in a thread, by an event loop of its own. Each is pickled by itself. Where the program reduces, a range, a sequence or an array is cut into slices
             instead.
         as_completed : bool
             Return results as they arrive, instead of in the order of the items.
@@ -800,7 +800,7 @@ def ready_text(report: tuple[list[dict[str, Any]], dict[str, Any]], wanted: int)
 
 def _iterable_of(items: Any) -> Any:
     """Return an iterable over the items of a source; what a source is takes long to import."""
-    if hasattr(items, "source_text"):
+    if hasattr(items, "source_text") or hasattr(items, "__aiter__"):
         from .sources import iterable_of
 
         return iterable_of(items)

@@ -61,11 +61,13 @@ _STAND_INS: dict[str, type[Exception]] = {
     "StopIteration": RuntimeError,
     "StopAsyncIteration": RuntimeError,
 }
-# Those of ours that a task can have. The others say how a run goes, which is for the manager alone to say.
+# Those of ours that a task can have, also as it uses links to its siblings. The others say how a run goes, which is for the manager alone to say.
 _OURS: dict[str, type[Exception]] = {
     f"{errors.__name__}:{kind.__name__}": kind
     for kind in (
         errors.ItemTimeoutError,
+        errors.LinkError,
+        errors.ProcessEndedError,
         errors.ProgramError,
         errors.ResultRejectedError,
         errors.SizeLimitError,

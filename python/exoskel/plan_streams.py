@@ -12,7 +12,7 @@ from .errors import ResultRejectedError
 from .outcome import add_item_note, hide_number, rename_item
 from .patterns import Map, Reduce
 from .plans import Plan
-from .sequential import iterated
+from .sequential import parts_of
 from .short_text import describe_subject
 from .slices import Partials, Slices, is_sliceable, items_text
 from .slot_stages import SlotStages
@@ -293,11 +293,7 @@ class _Parts:
         for index, item in enumerate(self._items):
             opened = self._open[index] = _Item()
             try:
-                parts = list(
-                    iterated(
-                        item if self._map.split is None else self._map.split(item), self._map.split
-                    )
-                )
+                parts = parts_of(item, self._map.split)
             except Exception as error:
                 add_item_note(error, index, describe_subject("item", item, None))
                 opened.error = error

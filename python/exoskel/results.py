@@ -188,6 +188,9 @@ def describe(value: Any, of_link: bool = False) -> _Content:
         from . import outcome
 
         return _TAG["EXCEPTION"], outcome.describe_exception(value)
+    feedback = sys.modules.get(f"{__package__}.feedback")
+    if feedback is not None and not of_link:
+        feedback.refuse(value)
     raise ResultRejectedError(_refusal(kind, of_link))
 
 

@@ -498,14 +498,16 @@ def _run_of(
             f"the journal {path} is where results go, which could replace it; give the journal a file of its own, elsewhere"
         )
 
-    was_there = os.path.exists(path)
+    is_new = not os.path.exists(path)
+    is_blank = not is_new and os.path.getsize(path) == 0
 
     def position() -> bytes:
         # Only a journal that is begun asks for it.
-        if was_there and os.path.getsize(path) == 0 and not _is_empty(sink):
+        if not _may_begin(sink, is_blank):
+            what = "there is no journal" if is_new else "nothing is in the journal"
             raise JournalError(
-                f"the journal {path} is empty, but its sink isn't ({sink_text(sink)}), so the results there may be of this run. Restore the journal. "
-                "To begin anew, remove it and what the run has written"
+                f"{what} {path}, but its sink isn't empty ({sink_text(sink)}): what is there may be results of this run, which would then be there twice. "
+                "Restore the journal. To begin anew, remove what the run has written. To keep that, give this run another sink"
             )
         found = sink.rewind(None)
         # A sink that can't be cut back says so now.
@@ -516,10 +518,10 @@ def _run_of(
     return _core.Run(path, texts, position, errors == "skip", is_ordered)
 
 
-def _is_empty(sink: Sink) -> bool:
-    """Say whether a sink certainly holds nothing; one that doesn't say so may hold something."""
+def _may_begin(sink: Sink, is_blank: bool) -> bool:
+    """Say whether a journal may be begun beside a sink: one of 0 bytes may not if the sink doesn't say that it holds nothing."""
     say = getattr(sink, "is_empty", None)
-    return say is not None and bool(say())
+    return not is_blank if say is None else bool(say())
 
 
 def _check_finished(sink: Sink, position: bytes) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 from .divide import DIVISIONS_DEEP_MAX, endless
@@ -18,6 +19,7 @@ __all__ = [
     "begun",
     "iterated",
     "pair_of",
+    "parts_of",
     "results_of",
     "run_sequential",
     "single",
@@ -26,6 +28,8 @@ __all__ = [
 
 # How often `check=True` tries out an operation.
 CHECKS_MAX = 100
+# So many parts an item of a `Map` may have: as `crates/task/src/message.rs` has it.
+PARTS_MAX = 1 << 20
 
 
 def run_sequential(
@@ -126,10 +130,18 @@ def _noted(call: Callable[[Any], Any], numbered: Iterable[tuple[int, Any]]) -> I
     for index, item in numbered:
         try:
             result = call(item)
+            _refuse_again(result)
         except Exception as error:
             add_item_note(error, index, describe_subject("item", item, None))
             raise
         yield result
+
+
+def _refuse_again(result: Any) -> None:
+    """Refuse an `Again` as a result. Nobody has one who has not loaded its module."""
+    feedback = sys.modules.get(f"{__package__}.feedback")
+    if feedback is not None:
+        feedback.refuse(result)
 
 
 def _all_noted(
@@ -141,6 +153,7 @@ def _all_noted(
         while True:
             try:
                 result = next(given)
+                _refuse_again(result)
             except StopIteration:
                 break
             except Exception as error:
@@ -330,6 +343,37 @@ def iterated(value: Any, function: Callable[[Any], Any] | None) -> Iterator[Any]
         raise TypeError(f"got {short_text(value)} {whose}, expected an iterable") from None
 
 
+def parts_of(value: Any, split: Callable[[Any], Any] | None) -> list[Any]:
+    """Return the parts of an item of a `Map`.
+
+    Parameters
+    ----------
+    value : object
+        The item.
+    split : callable or None
+        What splits it; None if it is itself the parts.
+
+    Returns
+    -------
+    list
+        The parts.
+
+    Raises
+    ------
+    TypeError
+        If it is no iterable.
+    ValueError
+        If there are too many.
+    """
+    parts = list(islice(iterated(value if split is None else split(value), split), PARTS_MAX + 1))
+    if len(parts) > PARTS_MAX:
+        # As slots say it.
+        raise ValueError(
+            f"got more than {PARTS_MAX} parts of one item (PARTS_MAX), expected fewer: give parts that are lists"
+        )
+    return parts
+
+
 def _iterated(function: Callable[[Any], Any]) -> Callable[[Any], Iterator[Any]]:
     return lambda item: iterated(function(item), function)
 
@@ -380,7 +424,7 @@ def _mapped(
     join: Callable[[list[Any]], Any] | None,
 ) -> Callable[[Any], Any]:
     def mapped(item: Any) -> Any:
-        results = worker(list(iterated(item if split is None else split(item), split)))
+        results = worker(parts_of(item, split))
         return results if join is None else join(results)
 
     return mapped

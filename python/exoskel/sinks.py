@@ -25,8 +25,9 @@ class Sink(Protocol):
     """Where the results of a run go.
 
     Three more methods are called if there are any. ``close()`` at the end. ``check(position)`` for a run that is finished: it raises if
-    the results before the position aren't there, and changes nothing. ``is_empty()`` for a journal of 0 bytes, which is refused unless
-    the sink says that it holds nothing.
+    the results before the position aren't there, and changes nothing. ``is_empty()`` before a journal is begun: that is refused if the
+    sink says that it holds something, which may be results of the same run whose journal is lost. A sink without this method may hold
+    anything, but beside a journal of 0 bytes.
     """
 
     def rewind(self, position: bytes | None) -> bytes:
@@ -194,6 +195,7 @@ class AppendedFile:
         if position is not None and self._path != "-" and not os.path.exists(self._path):
             # Nothing is made in its place.
             self._check_length(0, _length_of(position))
+        own_end = self._end if self._descriptor is not None else 0
         descriptor = self._open()
         self._pending.clear()
         self._pending_bytes = 0
@@ -208,6 +210,8 @@ class AppendedFile:
         self._check_length(length, self._end)
         if self._end < length:
             os.ftruncate(descriptor, self._end)
+            if own_end < length:
+                self._tell_cut(length - max(own_end, self._end))
         # Who has the same standard output goes on behind us.
         os.lseek(descriptor, self._end, os.SEEK_SET)
         return str(self._end).encode()
@@ -302,6 +306,17 @@ class AppendedFile:
                 "the file was removed or replaced while results were written to it; they are lost",
                 self.text,
             )
+
+    def _tell_cut(self, count: int) -> None:
+        """Say that something was cut off that this run has not written."""
+        import logging
+
+        logging.getLogger("exoskel").warning(
+            "cut %d bytes off the end of %s, which its journal doesn't know of. They are results of a run that was killed, whose items run again, "
+            "or what somebody else has written there",
+            count,
+            self.text,
+        )
 
     def _check_length(self, got: int, expected: int) -> None:
         if got < expected:

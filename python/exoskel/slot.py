@@ -129,8 +129,8 @@ class Loader:
         output.forward_logging()
         return loaded
 
-    def enter(self, stream: int, is_open: list[int]) -> None:
-        """Take in that items of another stream begin, and which streams are not over. Only siblings of a job use that."""
+    def enter(self, stream: int, is_open: set[int]) -> None:
+        """Take in that items of another stream begin, and which streams are not over. Only siblings of a job use that. The number is that of a `map`'s first stream."""
 
     def end(self, functions: list[Any]) -> None:
         """Have functions end what they have opened: their stream has ended, and no other one needs them."""

@@ -11,6 +11,13 @@ use crate::JournalError;
 /// The head's length: a page, so that the store's pages are whole ones of the disk.
 pub(crate) const HEAD_BYTES: u64 = 4096;
 
+/// Where in the file the flags of the store are, of its format 3.
+const STORE_FLAGS_AT: u64 = HEAD_BYTES + 9;
+/// It was not closed.
+const WAS_NOT_CLOSED: u8 = 2;
+/// All of its last state was on the disk before the head said so.
+const STATE_IS_WHOLE: u8 = 4;
+
 /// Changes whenever the tables or their contents do.
 const FORMAT: u32 = 2;
 
@@ -33,16 +40,76 @@ pub(crate) enum Head {
     Torn(u64),
 }
 
+/// What was read of a disk last: if that was damaged, it was there.
+#[derive(Debug, Default)]
+pub(crate) struct LastRead {
+    offset: AtomicU64,
+    /// Where the store has found a checksum of its last state to be wrong, before it went on with the state before.
+    wrong: AtomicU64,
+    /// How long the file is.
+    length: AtomicU64,
+}
+
+impl LastRead {
+    /// What was read last is wrong, whatever is read behind it. The first such place counts.
+    pub(crate) fn is_wrong(&self) {
+        if self.wrong.load(Ordering::Relaxed) == 0 {
+            self.wrong.store(self.last(), Ordering::Relaxed);
+        }
+    }
+
+    /// Where something was found to be wrong.
+    pub(crate) fn wrong(&self) -> Option<u64> {
+        Some(self.wrong.load(Ordering::Relaxed)).filter(|offset| *offset > 0)
+    }
+
+    /// What was read last.
+    pub(crate) fn last(&self) -> u64 {
+        self.offset.load(Ordering::Relaxed)
+    }
+
+    /// How long the file is.
+    pub(crate) fn length(&self) -> u64 {
+        self.length.load(Ordering::Relaxed)
+    }
+}
+
+/// How the store is to look at its own head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Doubt {
+    /// As after a crash: it asks whether the last state there has its checksum. It takes the head of a journal that was closed as it is.
+    Crash,
+    /// As after a crash before the last state was known to be whole: it checks all pages of that before it reads them.
+    TornState,
+}
+
+/// Has the store look at its own head with doubt.
+///
+/// # Errors
+/// If the disk can't be read or written.
+pub(crate) fn doubt_store(disk: &impl StorageBackend, doubt: Doubt) -> io::Result<()> {
+    let flags = disk.read(STORE_FLAGS_AT, 1)?;
+    let known = match doubt {
+        Doubt::Crash => u8::MAX,
+        Doubt::TornState => !STATE_IS_WHOLE,
+    };
+    let doubted: Vec<u8> = flags
+        .iter()
+        .map(|flags| (flags & known) | WAS_NOT_CLOSED)
+        .collect();
+    disk.write(STORE_FLAGS_AT, &doubted)
+}
+
 /// A disk without the head.
 #[derive(Debug)]
 pub(crate) struct Behind<D> {
     disk: D,
-    last_read: Arc<AtomicU64>,
+    last_read: Arc<LastRead>,
 }
 
 impl<D: StorageBackend> Behind<D> {
-    /// Keeps in `last_read` where on the disk was read last: if that was damaged, it was there.
-    pub(crate) fn new(disk: D, last_read: Arc<AtomicU64>) -> Self {
+    /// Keeps what was read last in `last_read`.
+    pub(crate) fn new(disk: D, last_read: Arc<LastRead>) -> Self {
         Self { disk, last_read }
     }
 }
@@ -56,10 +123,12 @@ impl<D: StorageBackend> StorageBackend for Behind<D> {
         let offset = offset.saturating_add(HEAD_BYTES);
         // A length that a damaged page states is no reason to ask for so much memory, and the damage is in that page.
         let end = offset.saturating_add(len as u64);
-        if end > self.disk.len()? {
+        let length = self.disk.len()?;
+        self.last_read.length.store(length, Ordering::Relaxed);
+        if end > length {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        self.last_read.store(offset, Ordering::Relaxed);
+        self.last_read.offset.store(offset, Ordering::Relaxed);
         self.disk.read(offset, len)
     }
 

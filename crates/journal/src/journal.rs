@@ -1,16 +1,20 @@
 //! What a journal holds on its disk.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fmt, io};
 
 use redb::{Builder, Database, ReadableTable, StorageBackend, TableDefinition};
 
 use crate::JournalError;
-use crate::disk::{Behind, Head, SharedDisk, read_head, write_beginning, write_head};
+use crate::disk::{
+    Behind, Doubt, HEAD_BYTES, Head, LastRead, SharedDisk, doubt_store, read_head, write_beginning,
+    write_head,
+};
 use crate::overlay::Overlay;
-use crate::panics::caught;
+use crate::panics::{caught, is_too_short};
 
 /// Results that may have come early: this many items after the watermark are run at most.
 pub const EARLY_RESULTS_MAX: u64 = 65_536;
@@ -29,6 +33,9 @@ const CACHE_BYTES: usize = 4 << 20;
 
 const RUN: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("run");
 const EARLY: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("early");
+
+/// How far the store says that it is with mending when it has found the last state to be damaged, and goes on with the one before.
+const FIRST_IS_WRONG: std::ops::RangeInclusive<f64> = 0.25..=0.35;
 
 /// The only row of `RUN` that changes.
 const STATE: &str = "state";
@@ -94,7 +101,7 @@ pub(crate) struct CommitGroup<'a> {
 pub struct Journal {
     /// Away only while it is dropped.
     database: Option<Database>,
-    last_read: Arc<AtomicU64>,
+    last_read: Arc<LastRead>,
 }
 
 impl fmt::Debug for Journal {
@@ -151,8 +158,7 @@ impl Journal {
     ) -> Result<(Self, RunState), JournalError> {
         // The store mends what a crash has torn, and may find damage or another run's journal only when it has begun to.
         // So that nothing is changed then, it is tried above the disk first.
-        let overlay = Overlay::new(disk.clone()).map_err(JournalError::Disk)?;
-        Self::attach(Arc::new(overlay))?.check(texts)?;
+        Self::doubted(&disk, Doubt::Crash, |disk| Self::attach(disk)?.check(texts))?;
         let journal = Self::attach(disk)?;
         let state = journal.check(texts)?;
         Ok((journal, state))
@@ -167,8 +173,8 @@ impl Journal {
         position: impl FnOnce() -> Result<Vec<u8>, E>,
     ) -> Result<(), E> {
         let damaged = |reason: String| JournalError::Damaged { offset, reason };
-        let overlay = Overlay::new(disk.clone()).map_err(JournalError::Disk)?;
-        let behind = Self::attach(Arc::new(overlay)).and_then(|journal| {
+        let behind = Self::doubted(disk, Doubt::Crash, |disk| {
+            let journal = Self::attach(disk)?;
             let state = journal.check(texts)?;
             Ok((state, journal.early_items()?.len()))
         });
@@ -202,6 +208,43 @@ impl Journal {
         }
     }
 
+    /// Looks at a disk without changing anything there.
+    fn doubted<D: StorageBackend, T>(
+        disk: &Arc<D>,
+        doubt: Doubt,
+        look: impl FnOnce(Arc<Overlay<D>>) -> Result<T, JournalError>,
+    ) -> Result<T, JournalError> {
+        let length = disk.len().map_err(JournalError::Disk)?;
+        if length < 2 * HEAD_BYTES {
+            // Without a whole head of its own, the store would begin a new one.
+            return Err(JournalError::Damaged {
+                offset: length,
+                reason: too_short(length),
+            });
+        }
+        let overlay = Overlay::new(disk.clone()).map_err(JournalError::Disk)?;
+        doubt_store(&overlay, doubt).map_err(JournalError::Disk)?;
+        look(Arc::new(overlay)).map_err(|error| match error {
+            JournalError::Damaged { offset, reason } if doubt == Doubt::Crash => {
+                let offset = Self::wrong_page(disk).unwrap_or(offset);
+                JournalError::Damaged { offset, reason }
+            }
+            error => error,
+        })
+    }
+
+    /// Where the last state has a page with a wrong checksum, if it has one. The store reads some pages before it checks them, and stumbles over
+    /// where these lead.
+    fn wrong_page(disk: &Arc<impl StorageBackend>) -> Option<u64> {
+        let last_read = Arc::new(LastRead::default());
+        let kept = last_read.clone();
+        // Whether it can be mended is not the question.
+        let _ = Self::doubted(disk, Doubt::TornState, |disk| {
+            Self::attach_as(disk, last_read)
+        });
+        kept.wrong()
+    }
+
     fn begin(
         disk: Arc<impl StorageBackend>,
         texts: &RunTexts,
@@ -233,17 +276,29 @@ impl Journal {
 
     /// Opens the store, which looks through all that it holds: an end that was not clean is mended, damage is told.
     fn attach(disk: Arc<impl StorageBackend>) -> Result<Self, JournalError> {
-        let last_read = Arc::new(AtomicU64::new(0));
+        Self::attach_as(disk, Arc::new(LastRead::default()))
+    }
+
+    fn attach_as(
+        disk: Arc<impl StorageBackend>,
+        last_read: Arc<LastRead>,
+    ) -> Result<Self, JournalError> {
         let behind = Behind::new(SharedDisk(disk), last_read.clone());
         let opened = caught(|| -> Result<Database, StoreError> {
             let is_mended = Arc::new(AtomicBool::new(false));
             let mended = is_mended.clone();
+            let looked_at = last_read.clone();
             let mut builder = Builder::new();
             builder.set_cache_size(CACHE_BYTES);
             // The format before this one says of itself that it is clean in the same sync that makes it so. Who loses the power then
             // reads a torn list of free pages.
             builder.create_with_file_format_v3(true);
-            builder.set_repair_callback(move |_| mended.store(true, Ordering::Relaxed));
+            builder.set_repair_callback(move |repair| {
+                mended.store(true, Ordering::Relaxed);
+                if FIRST_IS_WRONG.contains(&repair.progress()) {
+                    looked_at.is_wrong();
+                }
+            });
             let mut database = builder.create_with_backend(behind)?;
             // Where the end was clean, nobody has looked yet. What was torn is mended to the last state that was whole.
             if !is_mended.load(Ordering::Relaxed) {
@@ -356,7 +411,7 @@ impl Journal {
 
     fn damaged(&self, reason: &str) -> JournalError {
         JournalError::Damaged {
-            offset: self.last_read.load(Ordering::Relaxed),
+            offset: self.last_read.last(),
             reason: reason.to_owned(),
         }
     }
@@ -371,30 +426,44 @@ impl<E: Into<redb::Error>> From<E> for StoreError {
     }
 }
 
+fn too_short(length: u64) -> String {
+    format!("more should be there than the {length} bytes of the file")
+}
+
 /// Turns what the store says into our words. The store panics over pages that it would never have written.
 fn judged<T>(
-    done: Result<Result<T, StoreError>, Box<dyn std::any::Any + Send>>,
-    last_read: &AtomicU64,
+    done: Result<Result<T, StoreError>, Box<dyn Any + Send>>,
+    last_read: &LastRead,
 ) -> Result<T, JournalError> {
+    let too_short = || too_short(last_read.length());
     let reason = match done {
         Ok(Ok(value)) => return Ok(value),
         Ok(Err(StoreError(error))) => match *error {
-            redb::Error::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                "it ends too soon".to_owned()
-            }
+            redb::Error::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => too_short(),
             redb::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
                 "the store's head is not what it should be".to_owned()
             }
             redb::Error::Io(error) => return Err(JournalError::Disk(error)),
-            error @ redb::Error::PreviousIo => {
-                return Err(JournalError::Disk(io::Error::other(error.to_string())));
+            redb::Error::PreviousIo => {
+                let text = "the disk has refused before; start the run again";
+                return Err(JournalError::Disk(io::Error::other(text)));
             }
-            error => error.to_string(),
+            redb::Error::Corrupted(_) => "a checksum is not that of what stands there".to_owned(),
+            redb::Error::UpgradeRequired(_) => "the store is of an unknown format".to_owned(),
+            redb::Error::TableDoesNotExist(_)
+            | redb::Error::TableIsMultimap(_)
+            | redb::Error::TableIsNotMultimap(_)
+            | redb::Error::TableTypeMismatch { .. }
+            | redb::Error::TypeDefinitionChanged { .. } => {
+                "a table of a run is not there, or is of another kind".to_owned()
+            }
+            _ => "the store can't be read".to_owned(),
         },
+        Err(panic) if is_too_short(&*panic) => too_short(),
         Err(_) => "a page that makes no sense".to_owned(),
     };
     Err(JournalError::Damaged {
-        offset: last_read.load(Ordering::Relaxed),
+        offset: last_read.last(),
         reason,
     })
 }

@@ -417,7 +417,10 @@ fn part(contents: &mut Contents, items: Range<u64>) -> Option<Outcomes> {
             attempts: *attempts,
         },
         Contents::Refused(origin) => Contents::Refused(origin.clone()),
-        Contents::TooManyParts { maximum } => Contents::TooManyParts { maximum: *maximum },
+        Contents::TooManyParts { maximum, recurs } => Contents::TooManyParts {
+            maximum: *maximum,
+            recurs: *recurs,
+        },
         Contents::TooManyBytes { maximum, recurs } => Contents::TooManyBytes {
             maximum: *maximum,
             recurs: *recurs,

@@ -322,6 +322,8 @@ pub(crate) fn serve_signer(py: Python<'_>, options: NodeOptions, requests: RawFd
 type Loaded = Result<Py<PyAny>, PyErr>;
 
 struct LoadedProgram {
+    /// The first stream of the same program of the user's.
+    first_stream: u32,
     call: Call,
     /// The classes of exceptions for which items run again.
     retries_on: Option<Digest>,
@@ -494,6 +496,7 @@ impl<'py> SlotInterpreter<'py> {
             }
             ToSlot::Define {
                 stream,
+                first_stream,
                 call,
                 rules,
                 segments,
@@ -507,6 +510,7 @@ impl<'py> SlotInterpreter<'py> {
                 let program = LoadedProgram {
                     rows: segments.iter().map(is_row).collect(),
                     carry: segments.iter().map(carrying::is_carrying).collect(),
+                    first_stream,
                     call,
                     retries_on,
                     segments,
@@ -555,10 +559,16 @@ impl<'py> SlotInterpreter<'py> {
         self.loader.call_method1("end", (ended,)).map(drop)
     }
 
-    /// Says to which stream the items belong that follow, and which streams are not over.
+    /// Says to which program of the user's the items belong that follow, and which of them are not over, by their first streams.
     fn enter(&mut self, stream: u32) -> PyResult<()> {
-        let open: Vec<u32> = self.programs.keys().copied().collect();
-        self.loader.call_method1("enter", (stream, open))?;
+        let open: HashSet<u32> = self
+            .programs
+            .values()
+            .map(|program| program.first_stream)
+            .collect();
+        let known = self.programs.get(&stream);
+        let first = known.map_or(stream, |program| program.first_stream);
+        self.loader.call_method1("enter", (first, open))?;
         self.entered = Some(stream);
         Ok(())
     }

@@ -720,29 +720,17 @@ impl Walk {
                 let error = workers_lost(py, item, *count, last_end.as_deref())?;
                 return Ok(Some(StreamOutcome::Exception(error)));
             }
-            Contents::TooManyParts { maximum } => {
-                let text = format!(
-                    "got more than {maximum} parts of all items at a time (submitted_max), expected fewer: split items into larger parts"
-                );
-                let error = raise(py, ExceptionKind::SizeLimit, text);
+            Contents::TooManyParts { maximum, recurs } => {
+                let text = format!("got more than {maximum} parts of all items at a time");
+                let advice = "split items into larger parts";
+                let error = parts_refused(py, &text, *recurs, advice);
                 let error = with_note(py, error, item, "")?;
                 return Ok(Some(StreamOutcome::Exception(error)));
             }
             Contents::TooManyBytes { maximum, recurs } => {
-                let text = format!(
-                    "got more than {maximum} bytes of parts of all items at a time, expected fewer: "
-                );
-                let error = if *recurs {
-                    PyRecursionError::new_err(
-                        text + "see that what is divided or fed back ends, or give fewer parts at a time",
-                    )
-                } else {
-                    raise(
-                        py,
-                        ExceptionKind::SizeLimit,
-                        text + "split items into fewer or smaller parts",
-                    )
-                };
+                let text = format!("got more than {maximum} bytes of parts of all items at a time");
+                let advice = "split items into fewer or smaller parts";
+                let error = parts_refused(py, &text, *recurs, advice);
                 let error = with_note(py, error, item, "")?;
                 return Ok(Some(StreamOutcome::Exception(error)));
             }
@@ -856,6 +844,20 @@ impl fmt::Display for Sender<'_> {
             Some(item) => write!(formatter, "item {item}"),
             None => formatter.write_str("this call"),
         }
+    }
+}
+
+/// The outcome of an item that is made into more than the manager keeps.
+fn parts_refused(py: Python<'_>, text: &str, recurs: bool, advice: &str) -> PyErr {
+    match recurs {
+        true => PyRecursionError::new_err(format!(
+            "{text}: what is divided or fed back branches again and again; see that is_base is true of small parts, or that the function gives no Again at some time"
+        )),
+        false => raise(
+            py,
+            ExceptionKind::SizeLimit,
+            format!("{text}, expected fewer: {advice}"),
+        ),
     }
 }
 

@@ -182,6 +182,8 @@ pub enum ToSlot {
     Define {
         /// The stream.
         stream: u32,
+        /// The first of the streams of one program of the user's: a program that makes items into others has several.
+        first_stream: u32,
         /// How functions are called.
         call: Call,
         /// What is expected of its items.
@@ -513,11 +515,12 @@ impl ToSlot {
             }
             Self::Define {
                 stream,
+                first_stream,
                 call,
                 rules,
                 segments,
             } => {
-                put_define(&mut out, *stream, *call, *rules, segments);
+                put_define(&mut out, [*stream, *first_stream], *call, *rules, segments);
                 2
             }
             Self::Discard { digest } => {

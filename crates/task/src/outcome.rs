@@ -90,12 +90,14 @@ pub enum Contents {
     TooManyParts {
         /// How many there may be at a time, of all items.
         maximum: u32,
+        /// The item is itself one of the parts that the function makes: what recurs may never end.
+        recurs: bool,
     },
     /// The item would be made into parts while too many bytes are kept.
     TooManyBytes {
         /// How many may be kept at a time, of all items.
         maximum: u64,
-        /// The item is itself one of the parts that the function makes: what recurs may never end.
+        /// As of too many parts.
         recurs: bool,
     },
     /// There were no items to make one of, and no initial value.

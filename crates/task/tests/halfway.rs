@@ -38,6 +38,7 @@ impl Slot {
         };
         let told = slot.hear(&ToSlot::Define {
             stream: 0,
+            first_stream: 0,
             call: Call::Item,
             rules: ItemRules::default(),
             segments: vec![segment(true, 1), segment(false, 2)],

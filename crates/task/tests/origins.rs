@@ -185,7 +185,7 @@ fn fate(contents: &mut Contents) -> Fate {
         Contents::Exhausted { attempts, .. } => panic!("{attempts} attempts"),
         Contents::WorkersLost { count, .. } => panic!("{count} workers lost"),
         Contents::NothingToReduce => panic!("nothing to reduce"),
-        Contents::TooManyParts { maximum } => panic!("more than {maximum} parts"),
+        Contents::TooManyParts { maximum, .. } => panic!("more than {maximum} parts"),
         Contents::TooManyBytes { maximum, .. } => panic!("more than {maximum} bytes"),
         Contents::TooLarge { bytes, maximum } => panic!("{bytes} bytes of {maximum}"),
         Contents::Records(reader, origin) => {

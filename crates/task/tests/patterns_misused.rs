@@ -354,10 +354,11 @@ fn what_is_fed_back_for_ever_ends_at_a_limit() {
     let [outcomes] = &site.outcomes[..] else {
         panic!("{:?}", site.outcomes);
     };
-    let Contents::TooManyParts { maximum } = outcomes.contents else {
+    let Contents::TooManyParts { maximum, recurs } = outcomes.contents else {
         panic!("{outcomes:?}");
     };
-    assert_eq!((maximum, site.total), (SUBMITTED_MAX, Some(1)));
+    assert_eq!((maximum, recurs), (SUBMITTED_MAX, true));
+    assert_eq!(site.total, Some(1));
 }
 
 /// Aim: what branches for ever ends at a limit of bytes, and nothing is kept of it then. Method: an item, and what it comes to, becomes two parts

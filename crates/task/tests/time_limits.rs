@@ -38,6 +38,7 @@ impl Slot {
         };
         slot.hear(&ToSlot::Define {
             stream: STREAM,
+            first_stream: STREAM,
             call: Call::Item,
             rules: ItemRules {
                 timeout,

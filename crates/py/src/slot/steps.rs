@@ -46,6 +46,24 @@ struct FunctionPlace {
     call: Call,
 }
 
+impl FunctionPlace {
+    /// What an exception is about that comes of this value there.
+    fn subject<'py>(
+        self,
+        function: Option<Bound<'py, PyAny>>,
+        value: Bound<'py, PyAny>,
+    ) -> Subject<'py> {
+        match (function, self.is_first, self.call) {
+            (Some(function), true, Call::Arguments) => Subject::Call {
+                function,
+                arguments: value,
+            },
+            (Some(function), false, _) => Subject::Argument { function, value },
+            (None, _, _) | (_, true, Call::Item) => Subject::Item(value),
+        }
+    }
+}
+
 impl<'py> Intermediate<'py> {
     /// As the functions' argument: a list is one value.
     pub(super) fn into_value(self) -> PyResult<Bound<'py, PyAny>> {
@@ -205,13 +223,17 @@ impl<'py> SlotInterpreter<'py> {
                 Ok(Intermediate::Value(passage.into_value()?))
             }
             (SegmentStep::Split { calls }, _) => {
-                let mut value = passage.into_value()?;
-                let mut called = None;
+                let item = passage.into_value()?;
+                let (mut value, mut called) = (item.clone(), None);
                 if let ([function], true) = (functions, calls) {
                     value = self.call(py, function, place, value)?;
                     called = Some(self.function(py, function)?);
                 }
-                let parts = parts_of(&value, called.as_ref())?;
+                let parts = parts_of(&value, called.as_ref()).map_err(|error| {
+                    // Also what a generator raises, which runs only now.
+                    let subject = place.subject(called, item);
+                    Box::new(TaskFailure { error, subject })
+                })?;
                 Ok(Intermediate::Parts(parts, None))
             }
             (SegmentStep::Until, [function]) => {
@@ -370,15 +392,7 @@ fn call_function<'py>(
         function.call1((&value,))
     };
     called.map_err(|error| {
-        let function = function.clone();
-        let subject = match (place.is_first, is_call) {
-            (_, true) => Subject::Call {
-                function,
-                arguments: value,
-            },
-            (true, false) => Subject::Item(value),
-            (false, false) => Subject::Argument { function, value },
-        };
+        let subject = place.subject(Some(function.clone()), value);
         Box::new(TaskFailure { error, subject })
     })
 }

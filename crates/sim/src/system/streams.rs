@@ -329,10 +329,10 @@ impl Streams {
                 }
             }
             Contents::NothingToReduce => user.program.take_in(first, FoundOutcome::Nothing)?,
-            Contents::TooManyParts { maximum } if maximum < PARTS_FEW => {
+            Contents::TooManyParts { maximum, .. } if maximum < PARTS_FEW => {
                 user.ended(first, count)?;
             }
-            Contents::TooManyParts { maximum } => {
+            Contents::TooManyParts { maximum, .. } => {
                 return Err(format!(
                     "item {first} of stream {stream} is made into more than {maximum} parts"
                 ));

@@ -28,12 +28,12 @@ const STEPS: [SegmentStep; 15] = [
 
 pub(super) fn put_define(
     out: &mut BytesMut,
-    stream: u32,
+    streams: [u32; 2],
     call: Call,
     rules: ItemRules,
     segments: &[SegmentFunctions],
 ) {
-    out.put_u32(stream);
+    streams.iter().for_each(|stream| out.put_u32(*stream));
     out.put_u8(u8::from(call == Call::Arguments));
     let timeout = rules.timeout.map_or(0, |timeout| timeout.as_nanos().max(1));
     out.put_u64(u64::try_from(timeout).unwrap_or(u64::MAX));
@@ -48,6 +48,7 @@ pub(super) fn put_define(
 
 pub(super) fn read_define(mut head: Bytes) -> Option<ToSlot> {
     let stream = head.try_get_u32().ok()?;
+    let first_stream = head.try_get_u32().ok()?;
     let call = match head.try_get_u8().ok()? {
         0 => Call::Item,
         1 => Call::Arguments,
@@ -72,6 +73,7 @@ pub(super) fn read_define(mut head: Bytes) -> Option<ToSlot> {
     }
     Some(ToSlot::Define {
         stream,
+        first_stream,
         call,
         rules: ItemRules {
             timeout,

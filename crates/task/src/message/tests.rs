@@ -92,12 +92,14 @@ fn messages_read_back() {
         },
         ToSlot::Define {
             stream: 4,
+            first_stream: 3,
             call: Call::Arguments,
             rules: ItemRules::default(),
             segments: segments.clone(),
         },
         ToSlot::Define {
             stream: 4,
+            first_stream: 4,
             call: Call::Item,
             rules: ItemRules {
                 timeout: Some(Duration::from_millis(1500)),

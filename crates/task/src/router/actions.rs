@@ -174,6 +174,7 @@ impl Router {
         let to_send = functions.need(&stream.functions, self.function_bytes_max, is_in_use);
         let define = ToSlot::Define {
             stream: state.id.0,
+            first_stream: stream.lines.first().map_or(state.id, |line| line.id).0,
             call: if line == 0 { stream.call } else { Call::Item },
             rules: stream.rules,
             segments: state.segments.clone(),

@@ -273,12 +273,13 @@ impl Router {
         let parts: u64 = made.counts.iter().map(|count| u64::from(*count)).sum();
         let has_too_many = inside.saturating_add(parts) > u64::from(maximum);
         if has_too_many || kept > bytes_max {
+            let recurs = line == below;
             for index in made.first..made.first + made.counts.len() as u64 {
                 let contents = match has_too_many {
-                    true => Contents::TooManyParts { maximum },
+                    true => Contents::TooManyParts { maximum, recurs },
                     false => Contents::TooManyBytes {
                         maximum: bytes_max,
-                        recurs: line == below,
+                        recurs,
                     },
                 };
                 self.refuse_parts(number, line, index, contents, now);

@@ -174,6 +174,7 @@ mod tests {
         let mut queue = SlotQueue::new(1 << 20);
         let define = ToSlot::Define {
             stream: 1,
+            first_stream: 1,
             call: Call::Item,
             rules: ItemRules::default(),
             segments: Vec::new(),
