@@ -15,6 +15,7 @@ use exoskel_task::payload::Format;
 use thiserror::Error;
 
 use super::breaks::departure_of;
+use super::hearsay::Tellings;
 use super::history::ChangeKind;
 use super::notice::{EarlyPhase, Notice, Unwanted};
 use super::recruiter::{Prospect, SlotSource};
@@ -166,6 +167,7 @@ impl ManagerMachine {
             is_barred: false,
             presence: Presence::Certain,
             bytes_sent: 0,
+            tellings: Tellings::default(),
         };
         self.slots.insert(id, slot);
         if self.is_closing {
@@ -354,6 +356,7 @@ impl ManagerMachine {
         };
         self.draining.retain(|draining| *draining != session);
         self.remote_left(slot.source, slot.tier);
+        self.tells_no_more(&slot);
         let departure = departure_of(end);
         // Who was told to end may be ended before its item is done: not for what the item did.
         let is_leaving = slot.state == SlotState::Leaving;
