@@ -607,9 +607,17 @@ fn who_is_no_longer_allowed_leaves_at_once() {
     let mut told = site.actions.iter().map(|action| format!("{action:?}"));
     assert!(told.any(|one| one.contains("Unwanted") && one.contains("no sandbox")));
     // The warning calls it lost, so the summary does.
-    assert!(warnings(&site).iter().any(|text| text.starts_with("lost worker sorry")));
+    assert!(
+        warnings(&site)
+            .iter()
+            .any(|text| text.starts_with("lost worker sorry"))
+    );
     let report = site.machine.report();
-    assert!(report.iter().any(|row| row.name == "sorry" && row.state == "lost"));
+    assert!(
+        report
+            .iter()
+            .any(|row| row.name == "sorry" && row.state == "lost")
+    );
     site.actions.clear();
     site.machine.judge_again(|session| match session == bad {
         true => Err("its certificate was revoked"),
