@@ -34,7 +34,7 @@ use exoskel_task::router::{Effect, OpenError, Opening, StreamPlan};
 
 use self::breaks::Breaks;
 use self::hearsay::Tellings;
-use self::hints::Standing;
+use self::hints::Trial;
 use self::history::History;
 use self::initializers::InitializerFailures;
 pub use self::joining_slot::JoiningSlot;
@@ -488,10 +488,10 @@ impl ManagerMachine {
         self.recruiter.unlist(position);
     }
 
-    /// What is known of the worker at this place.
+    /// How the trial of this place stands, if it has one.
     #[must_use]
-    pub fn standing(&self, position: usize) -> Standing {
-        self.recruiter.standing(position)
+    pub fn trial(&self, position: usize) -> Trial {
+        self.recruiter.trial(position)
     }
 
     /// Nobody will dial in any more: without a slot, and without another place to get one, runs end.

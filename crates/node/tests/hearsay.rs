@@ -9,7 +9,7 @@ use std::time::Duration;
 use exoskel_link::{CloseReason, Event, MessageKind};
 use exoskel_node::SlotMachine;
 use exoskel_node::manager::ManagerAction;
-use exoskel_node::manager::hints::Standing;
+use exoskel_node::manager::hints::Trial;
 use exoskel_node::manager::recruiter::{Prospect, SlotSource};
 use exoskel_task::message::{HEARD_HANDLER, HeardWorker, RESULT_HANDLERS, ToManager};
 use exoskel_task::slot_queue::SerialPassage;
@@ -151,15 +151,15 @@ fn places_that_are_heard_later_do_not_come_before_those_that_wait() {
     let late = list(&mut site, "late");
     let honest = list(&mut site, "honest");
     assert_eq!(site.dialled(), [lie]);
-    assert_eq!(site.machine.standing(honest), Standing::Untried);
+    assert_eq!(site.machine.trial(honest), Trial::Untried);
     site.machine.unlist(lie);
     site.fail(SlotSource::Host(lie), Prospect::Passing);
     assert_eq!(site.dialled(), [late]);
     // The next lie has the number of the first one.
     assert_eq!(list(&mut site, "lie.2"), lie);
     site.fail(SlotSource::Host(late), Prospect::Passing);
-    assert_eq!(site.machine.standing(late), Standing::Failing);
+    assert_eq!(site.machine.trial(late), Trial::Failing);
     assert_eq!(site.dialled(), [honest]);
     site.serve(SlotSource::Host(honest), "honest", 1);
-    assert_eq!(site.machine.standing(honest), Standing::Proven);
+    assert_eq!(site.machine.trial(honest), Trial::Proven);
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use exoskel_flow::contract::Tier;
 use exoskel_link::handshake::{Refuse, RefuseReason};
 use exoskel_link::{CloseReason, Event, LinkId, Message};
-use exoskel_node::manager::hints::{HintedPlace, Standing};
+use exoskel_node::manager::hints::{HintedPlace, Trial};
 use exoskel_node::manager::recruiter::{Listing, Prospect, SlotSource, SlotSources};
 use exoskel_node::manager::{
     Arrival, JoinError, JoiningSlot, ManagerAction, ManagerSettings, PieceWanted, Recruited,
@@ -735,12 +735,10 @@ impl ManagerDriver {
         self.pump();
     }
 
-    /// What is known of a worker that was heard.
-    pub(super) fn standing(&self, place: &HintedPlace) -> Standing {
+    /// How the trial of a worker that was heard stands.
+    pub(super) fn trial(&self, place: &HintedPlace) -> Trial {
         let position = self.heard.get(place);
-        position.map_or(Standing::Untried, |position| {
-            self.machine.standing(*position)
-        })
+        position.map_or(Trial::Untried, |position| self.machine.trial(*position))
     }
 
     /// Whether the user has said where the worker of this name is.

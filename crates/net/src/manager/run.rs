@@ -190,7 +190,7 @@ async fn watch_network(driver: Driver, mut hearing: Hearing) {
             continue;
         }
         looked_at = Some(now);
-        let places = hints.places(now, |place| driver.borrow().standing(place));
+        let places = hints.places(now, |place| driver.borrow().trial(place));
         if !driver.borrow().hears(&places) {
             driver.borrow_mut().hear(&places);
         }

@@ -105,9 +105,9 @@ pub struct SourceLimits {
     pub trial_pause: Duration,
 }
 
-/// What is known of a place that is dialled.
+/// How the trial of a place that is dialled stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Trial {
     /// It was not asked yet.
     Untried,
     /// It failed when it was asked last.
@@ -273,7 +273,7 @@ impl Hints {
     pub fn places(
         &mut self,
         now: Duration,
-        standing: impl Fn(&HintedPlace) -> Standing,
+        trial: impl Fn(&HintedPlace) -> Trial,
     ) -> BTreeSet<HintedPlace> {
         if self.stale_until.take_if(|until| now >= *until).is_some() {
             self.of_manager.heard.retain(|_, known| !known.is_stale);
@@ -281,7 +281,7 @@ impl Hints {
         let mut places = BTreeSet::new();
         // First what goes on, of all: what one source has found no other one needs to look for.
         for source in self.sources() {
-            source.go_on(now, &standing, &mut places);
+            source.go_on(now, &trial, &mut places);
         }
         for source in self.of_workers.values_mut() {
             source
@@ -366,7 +366,7 @@ impl Source {
     fn go_on(
         &mut self,
         now: Duration,
-        standing: impl Fn(&HintedPlace) -> Standing,
+        trial: impl Fn(&HintedPlace) -> Trial,
         places: &mut BTreeSet<HintedPlace>,
     ) {
         for known in self.heard.values_mut() {
@@ -374,10 +374,10 @@ impl Source {
                 continue;
             };
             let place = known.place(address);
-            let (is_proven, time) = match standing(&place) {
-                Standing::Proven => (true, Duration::MAX),
-                Standing::Failing => (false, TRIAL_TIME),
-                Standing::Untried => (false, UNTRIED_TIME),
+            let (is_proven, time) = match trial(&place) {
+                Trial::Proven => (true, Duration::MAX),
+                Trial::Failing => (false, TRIAL_TIME),
+                Trial::Untried => (false, UNTRIED_TIME),
             };
             if is_proven && std::mem::take(&mut known.is_spent) {
                 self.trials_spent = self.trials_spent.saturating_sub(1);
@@ -503,12 +503,12 @@ fn farness(address: &SocketAddr) -> (u8, SocketAddr) {
 mod tests {
     use super::*;
 
-    const NOBODY: fn(&HintedPlace) -> Standing = |_| Standing::Failing;
+    const NOBODY: fn(&HintedPlace) -> Trial = |_| Trial::Failing;
 
-    fn proven_if(is_proven: bool) -> Standing {
+    fn proven_if(is_proven: bool) -> Trial {
         match is_proven {
-            true => Standing::Proven,
-            false => Standing::Failing,
+            true => Trial::Proven,
+            false => Trial::Failing,
         }
     }
 
@@ -780,7 +780,7 @@ mod tests {
             ],
         );
         let mut tried = BTreeSet::new();
-        let standing = |place: &HintedPlace| proven_if(place.address.port() == 1);
+        let trial = |place: &HintedPlace| proven_if(place.address.port() == 1);
         for second in 0..60_u16 {
             let lies: Vec<_> = (0..2 * HEARD_MAX)
                 .map(|number| {
@@ -797,7 +797,7 @@ mod tests {
                 .collect();
             hints.tell("liar", &lies);
             assert!(hints.of_workers["liar"].heard.len() <= HEARD_MAX);
-            let places = hints.places(seconds(second.into()), standing);
+            let places = hints.places(seconds(second.into()), trial);
             assert!(
                 places
                     .iter()
@@ -840,7 +840,7 @@ mod tests {
                 places = hints.places(seconds(second), proven);
             }
             assert_eq!(places.len(), 60, "{tellers} tell: {places:?}");
-            assert!(places.iter().all(|place| proven(place) == Standing::Proven));
+            assert!(places.iter().all(|place| proven(place) == Trial::Proven));
         }
     }
 
@@ -870,7 +870,7 @@ mod tests {
             .map(|number| worker(&format!("n{number}.lab"), &["192.0.2.1:1"]))
             .collect();
         hints.tell("a", &lies);
-        let untried = |_: &HintedPlace| Standing::Untried;
+        let untried = |_: &HintedPlace| Trial::Untried;
         let first = hints.places(seconds(0), untried);
         assert_eq!(first.len(), OF_WORKER.places);
         assert_eq!(hints.places(UNTRIED_TIME / 2, untried), first);

@@ -11,7 +11,7 @@ use exoskel_determinism::SplitMix64;
 use exoskel_flow::contract::{Supply, Tier};
 
 use super::backoff::Backoff;
-use super::hints::Standing;
+use super::hints::Trial;
 
 /// Children that died before they could work, in a row, after which no other is started: what they need isn't there.
 pub const CHILDREN_LOST_MAX: u32 = 6;
@@ -535,16 +535,16 @@ impl Recruiter {
         }
     }
 
-    /// What is known of the worker at this place.
-    pub(super) fn standing(&self, position: usize) -> Standing {
+    /// How the trial of this place stands, if it has one.
+    pub(super) fn trial(&self, position: usize) -> Trial {
         match self.hosts.get(position) {
             Some(host)
                 if host.in_use > host.attempts || host.capacity.is_some() && !host.is_failing() =>
             {
-                Standing::Proven
+                Trial::Proven
             }
-            Some(host) if host.is_failing() || host.is_set_aside => Standing::Failing,
-            _ => Standing::Untried,
+            Some(host) if host.is_failing() || host.is_set_aside => Trial::Failing,
+            _ => Trial::Untried,
         }
     }
 
