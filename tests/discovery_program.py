@@ -1,10 +1,16 @@
-"""Programs for hosts of the discovery tests: one announces lies, one floods a network with them."""
+"""Programs for hosts of the discovery tests: one announces lies, one floods a network with them, one is a worker that tells lies of others."""
 
 from __future__ import annotations
 
 import socket
 import struct
 import sys
+from pathlib import Path
+from typing import Any
+
+from tests.independent_session import Credential
+from tests.independent_worker import Worker
+from tests.task_reference import put_heard
 
 from exoskel import _core
 
@@ -12,6 +18,8 @@ _GROUP = ("224.0.0.251", 5353)
 _SERVICE = "_exoskel._tcp.local"
 _POINTER, _TEXT, _SERVICE_PLACE, _ADDRESS = 12, 16, 33, 1
 _ENTRIES_OF_MESSAGE = 8
+# The number of a handler, and the most workers of which it is told at once.
+_HEARD, _HEARD_MAX = 15, 256
 
 
 def lie(name: str, places: list[str]) -> None:
@@ -45,6 +53,32 @@ def flood(own: str, pattern: str, count: int) -> None:
     print("done", flush=True)
 
 
+class Teller(Worker):
+    """A worker that tells its manager of others, if that wants to know."""
+
+    heard = b""
+
+    def handle_control(self, item: dict[str, Any]) -> None:
+        """Tell as soon as the manager has said that it wants to know."""
+        super().handle_control(item)
+        if item["control"] == "link_accept" and item["link"] == self.result_link:
+            assert item["handlers"][_HEARD] == "heard"
+            self.session.post(self.result_link, _HEARD, self.heard, [])
+
+
+def tell(port: int, credential: str, name: str, other: str, lie: str) -> None:
+    """Serve managers one after the other, and tell each that workers of two names are at as many ports of an address."""
+    Teller.heard = put_heard(
+        [((other, name)[number % 2], [(lie, 9000 + number)]) for number in range(_HEARD_MAX)]
+    )
+    with socket.create_server(("", port)) as listener:
+        print("ready", flush=True)
+        while True:
+            connection, _ = listener.accept()
+            with connection:
+                Teller(connection, Credential(Path(credential))).serve()
+
+
 def _records(number: int, name: str, address: str) -> list[bytes]:
     instance, host = f"liar-{number}.{_SERVICE}", f"liar-{number}.local"
     text = f"name={name}".encode()
@@ -68,5 +102,7 @@ def _words(name: str) -> bytes:
 if __name__ == "__main__":
     if sys.argv[1] == "lie":
         lie(sys.argv[2], sys.argv[3:])
+    elif sys.argv[1] == "tell":
+        tell(int(sys.argv[2]), *sys.argv[3:])
     else:
         flood(sys.argv[2], sys.argv[3], int(sys.argv[4]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import pickle
 import struct
 from dataclasses import dataclass
@@ -43,6 +44,17 @@ def put_number(value: int) -> bytes:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     return bytes([*out, value])
+
+
+def put_heard(workers: list[tuple[str, list[tuple[str, int]]]]) -> bytes:
+    """Write the head of Heard: names, and for each its addresses, which are of IPv4 here."""
+    head = b""
+    for name, addresses in workers:
+        head += struct.pack(">H", len(name)) + name.encode() + bytes([len(addresses)])
+        for address, port in addresses:
+            mapped = ipaddress.IPv6Address(f"::ffff:{address}")
+            head += mapped.packed + struct.pack(">H", port)
+    return head
 
 
 def take_number(data: bytes, position: int) -> tuple[int, int]:

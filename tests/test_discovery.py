@@ -1,6 +1,7 @@
 """Workers that announce themselves, and managers that hear them: by multicast between hosts that are network namespaces.
 
-The manager is on the near host. Workers and liars are in the middle, which has an address in the near host's network and one in another.
+The manager is on the near host. Workers and liars are in the middle, which has an address in the near host's network and one in another. Multicast
+of the far host reaches the middle only, which passes everything else on.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _MISSING = network_hosts.missing()
 in_networks = pytest.mark.skipif(_MISSING is not None, reason=str(_MISSING))
 
 MANAGER, WORKER, OTHER = "head.example.org", "lab1.example.org", "lab2.example.org"
+THIRD, STRANGER = "lab3.example.org", "lab9.example.org"
 POLICY = """\
 [domain.all]
 addresses = ["10.88.0.0/16"]
@@ -38,17 +40,23 @@ to = "all"
 protection = "plain"
 """
 DISCOVER = f'[discover]\nworkers = ["{WORKER}"]\n'
+DISCOVER_OTHER = f'[discover]\nworkers = ["{OTHER}"]\n'
 # What the manager's host runs: the names of the workers that have worked, or the words of the error.
 RUN = """\
 import json, logging, sys
+from tests.processes import eventually
 import exoskel as ex
 logging.basicConfig(level=logging.INFO)
-workers, credential, policy, wait = sys.argv[1:]
-options = {"workers": workers, "credential": credential, "policy": policy, "wait": float(wait)}
+slots, workers, credential, policy, wait = sys.argv[1:]
+options = {"workers": json.loads(workers), "credential": credential, "policy": policy, "wait": float(wait)}
 try:
-    with ex.Manager(abs, ex.ParDegree(1), **options) as manager:
+    with ex.Manager(abs, ex.ParDegree(int(slots)), **options) as manager:
+        def have_all_worked():
+            list(manager.map(range(-64, 0)))
+            return sum(worker.items > 0 for worker in manager.status().workers) == int(slots)
+        assert eventually(have_all_worked), manager.status()
         results = list(manager.map([-1, -2]))
-        names = [worker.name for worker in manager.status().workers]
+        names = sorted(worker.name for worker in manager.status().workers)
     print(json.dumps({"results": results, "names": names}))
 except ex.ExoskelError as error:
     print(json.dumps({"error": str(error)}))
@@ -77,42 +85,50 @@ class Network:
             assert main(["pki", "issue", *where, "--role", role, "--name", name]) == 0
         return str(path)
 
-    def worker(self, name: str, port: int, *more: str) -> Program:
-        """Start a worker in the middle."""
+    def worker(self, name: str, port: int, *more: str, host: str = "middle") -> Program:
+        """Start a worker, in the middle if nothing else is said."""
         words = ["--listen", f"tcp://0.0.0.0:{port}", "--slots", "1", "--json", *more]
         words += ["--credential", self.credential("worker", name)]
         words += ["--policy", self.file("worker.toml", POLICY)]
-        program = self.hosts.python("middle", "-m", "exoskel", "worker", *words)
+        program = self.hosts.python(host, "-m", "exoskel", "worker", *words)
         assert str(port) in program.line(), program.log()
         return program
 
-    def liar(self, name: str, *places: str) -> Program:
-        """Announce a worker in the middle that is none."""
-        program = self.hosts.python("middle", "-m", "tests.discovery_program", "lie", name, *places)
+    def liar(self, name: str, *places: str, host: str = "middle") -> Program:
+        """Announce a worker that is none, in the middle if nothing else is said."""
+        program = self.hosts.python(host, "-m", "tests.discovery_program", "lie", name, *places)
         assert program.line() == "ready"
         return program
 
     def begin(
-        self, wait: float = 60.0, workers: str = "discover", rules: str = DISCOVER
+        self,
+        wait: float = 60.0,
+        workers: str | list[str] = "discover",
+        rules: str = DISCOVER,
+        slots: int = 1,
     ) -> Program:
         """Start a manager on the near host."""
-        words = [workers, self.credential("manager", MANAGER)]
+        words = [str(slots), json.dumps(workers), self.credential("manager", MANAGER)]
         words += [self.file("policy.toml", POLICY + rules), str(wait)]
         return self.hosts.python("near", "-c", RUN, *words)
 
-    def run(self, wait: float = 60.0, workers: str = "discover", rules: str = DISCOVER) -> Any:
+    def run(self, wait: float = 60.0) -> Any:
         """Run a manager on the near host to its end."""
-        return json.loads(self.begin(wait, workers, rules).line(wait + 30.0))
+        return json.loads(self.begin(wait).line(wait + 30.0))
 
-    def heard(self, seconds: float = 2.0, *more: str) -> Any:
-        """Return what `exoskel discover` says on the near host."""
+    def heard(self, seconds: float = 2.0, *more: str, host: str = "near") -> Any:
+        """Return what `exoskel discover` says, on the near host if nothing else is said."""
         words = ["-m", "exoskel", "discover", "--json", "--seconds", str(seconds), *more]
-        program = self.hosts.python("near", *words)
+        program = self.hosts.python(host, *words)
         return json.loads(program.line())["workers"]
 
-    def wait_for(self, *names: str) -> None:
-        """Wait until these workers are heard on the near host, and no others."""
-        assert eventually(lambda: {one["name"] for one in self.heard()} == set(names))
+    def wait_for(self, *names: str, host: str = "near") -> None:
+        """Wait until these workers are heard on a host, and no others."""
+        assert eventually(lambda: {one["name"] for one in self.heard(host=host)} == set(names))
+
+    def log(self) -> str:
+        """Return all that has been logged on the near host."""
+        return (self.place / "log-near").read_text()
 
 
 @pytest.fixture
@@ -200,6 +216,59 @@ def test_a_flood_of_announcements_does_not_hide_a_worker(network: Network) -> No
 
 
 @in_networks
+@pytest.mark.parametrize("is_known", [True, False], ids=["in a list", "heard itself"])
+def test_a_worker_tells_of_another_that_the_manager_can_not_hear(
+    is_known: bool, network: Network
+) -> None:
+    network.worker(WORKER, 7601, "--announce")
+    network.worker(OTHER, 7601, "--announce", host="far")
+    network.wait_for(WORKER)
+    place = f"{MIDDLE['near']}:7601 {WORKER}"
+    manager = (
+        network.begin(workers=[place, "discover"], rules=DISCOVER_OTHER, slots=2)
+        if is_known
+        else network.begin(rules=f'[discover]\nworkers = ["{WORKER}", "{OTHER}"]\n', slots=2)
+    )
+    assert json.loads(manager.line(90.0)) == {"results": [1, 2], "names": [WORKER, OTHER]}
+    heard = [line for line in network.log().splitlines() if "heard worker" in line]
+    assert any(f"heard worker {OTHER} at {ADDRESSES['far']}:7601" in line for line in heard)
+    assert is_known == (not any(f"heard worker {WORKER} " in line for line in heard))
+
+
+@in_networks
+def test_what_a_worker_tells_is_believed_no_more_than_what_is_heard(network: Network) -> None:
+    network.worker(WORKER, 7601, "--announce")
+    # Another worker of the site in the place of the one that is looked for, and a name that nobody looks for.
+    network.worker(THIRD, 7602, host="far")
+    network.liar(OTHER, f"{ADDRESSES['far']}:7602", host="far")
+    network.liar(STRANGER, f"{ADDRESSES['far']}:7603", host="far")
+    network.wait_for(WORKER, OTHER, STRANGER, host="middle")
+    listed = [f"{MIDDLE['near']}:7601 {WORKER}", "discover"]
+    manager = network.begin(workers=listed, rules=DISCOVER_OTHER, slots=2)
+    lie = f"no session with worker {OTHER} at {ADDRESSES['far']}:7602"
+    assert eventually(lambda: lie in network.log()), network.log()
+    network.worker(OTHER, 7601, "--announce", host="far")
+    assert json.loads(manager.line(90.0)) == {"results": [1, 2], "names": [WORKER, OTHER]}
+    assert STRANGER not in network.log()
+
+
+@in_networks
+def test_a_worker_that_tells_lies_hides_nobody_of_whom_others_tell(network: Network) -> None:
+    network.worker(WORKER, 7601, "--announce")
+    words = ["tell", "7602", network.credential("worker", THIRD), OTHER, STRANGER, MIDDLE["near"]]
+    teller = network.hosts.python("middle", "-m", "tests.discovery_program", *words)
+    assert teller.line() == "ready"
+    listed = [f"{MIDDLE['near']}:{port}" for port in (7601, 7602)]
+    workers = [f"{listed[0]} {WORKER}", f"{listed[1]} {THIRD}", "discover"]
+    manager = network.begin(workers=workers, rules=DISCOVER_OTHER, slots=3)
+    lie = f"no session with worker {OTHER} at {MIDDLE['near']}:9"
+    assert eventually(lambda: lie in network.log()), network.log()
+    network.worker(OTHER, 7601, "--announce", host="far")
+    assert json.loads(manager.line(90.0)) == {"results": [1, 2], "names": [WORKER, OTHER, THIRD]}
+    assert STRANGER not in network.log()
+
+
+@in_networks
 def test_an_announcement_ends_with_its_worker_and_comes_again_with_its_announcer(
     network: Network,
 ) -> None:
@@ -210,9 +279,11 @@ def test_an_announcement_ends_with_its_worker_and_comes_again_with_its_announcer
     assert eventually(lambda: announcers_of(worker) not in ([first], []))
     network.wait_for(WORKER)
     (second,) = announcers_of(worker)
-    # Nothing of the worker's is in it but its output.
-    links = {os.readlink(one) for one in Path(f"/proc/{second}/fd").iterdir()}
-    assert not any("memfd" in link for link in links), links
+    # Nothing of the worker's is in it but its output, and where it writes whom it hears.
+    links = [os.readlink(one) for one in Path(f"/proc/{second}/fd").iterdir()]
+    memory = [link for link in links if "memfd" in link]
+    assert len(memory) == 1, links
+    assert "exoskel-heard" in memory[0]
     worker.signal(signal.SIGTERM)
     assert worker.process.wait(30) == 0
     assert eventually(lambda: gone(second))

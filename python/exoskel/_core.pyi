@@ -12,6 +12,7 @@ __all__ = [
     "Announcement",
     "Call",
     "GridTrust",
+    "HearingWorker",
     "IndexSet",
     "JobAuthority",
     "JobMachine",
@@ -118,6 +119,11 @@ __version__: str
 class Announcement:
     def __new__(cls, name: str, address: str | None, port: int) -> Self: ...
     def close(self) -> None: ...
+
+@final
+class HearingWorker:
+    def __new__(cls, descriptor: int) -> Self: ...
+    def look(self) -> None: ...
 
 @final
 class Listener:

@@ -1,4 +1,4 @@
-"""The process of a worker that says on its network that the worker is there. It has no key, and no session."""
+"""The process of a worker that says on its network that the worker is there, and hears others. It has no key, and no session."""
 
 import signal
 import sys
@@ -6,11 +6,15 @@ import sys
 from . import _core
 from .worker_log import WorkerLog
 
-__all__ = ["main"]
+__all__ = ["HEARD_FD", "main"]
+
+# The descriptor of the file in which it writes whom it hears.
+HEARD_FD = 3
+_LOOK_SECONDS = 1.0
 
 
 def main() -> int:
-    """Announce a worker until a signal ends that.
+    """Announce a worker until a signal ends that, and write down whom else it hears.
 
     Returns
     -------
@@ -25,10 +29,12 @@ def main() -> int:
         return 0
     try:
         announcement = _core.Announcement(name, address[0] if address else None, int(port))
+        hearing = _core.HearingWorker(HEARD_FD)
+        while signal.sigtimedwait(ends, _LOOK_SECONDS) is None:
+            hearing.look()
     except OSError as error:
         WorkerLog().write(f"exoskel announcer: {error}")
         return 1
-    signal.sigwait(ends)
     announcement.close()
     return 0
 

@@ -102,6 +102,7 @@ def serve(joined: JoinedProcess, told: dict[str, Any]) -> int:
                 "credential_fd": None,
                 "credential": joined.credential(WORKER),
                 "policy_fd": None,
+                "heard_fd": None,
                 "properties": [("slots", str(len(own)))],
                 "python": f"{sys.version_info.major}.{sys.version_info.minor}",
                 "is_replacement": False,

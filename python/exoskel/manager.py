@@ -17,7 +17,6 @@ from .cores import usable_cores
 from .errors import InitializerError, JournalError, NoWorkerError, ProgramError
 from .function_state import is_same, state_of
 from .options import (
-    DISCOVER,
     PROOFS,
     ManagerOptions,
     checked,
@@ -25,6 +24,7 @@ from .options import (
     of_children,
     of_items,
     some_checked,
+    without_discover,
 )
 from .plans import plan_of
 from .skeletons import Skeleton, Structure, flatten, skeleton_of
@@ -535,9 +535,8 @@ def _started(
 ) -> "_core.Manager":
     hosts: list[tuple[str, str | None]] = []
     host_file: str | None = None
-    workers = options["workers"]
-    discovers = workers == DISCOVER
-    if workers is not None and not discovers:
+    workers, discovers = without_discover(options["workers"])
+    if workers is not None:
         from .hosts import read_hosts
 
         hosts = [(str(address), address.name) for address in read_hosts(workers)]
@@ -667,7 +666,7 @@ def wait_for_slots(core: "_core.Manager", options: Mapping[str, Any]) -> None:
         # The wait ends early when everybody has been asked and nobody can come.
         what = "no worker can be had" if is_final else f"no worker within {timeout:g} seconds"
         silence = "nobody has dialled in" if joins else "no place has answered yet"
-        status = core.status() if options["workers"] == DISCOVER else None
+        status = core.status() if without_discover(options["workers"])[1] else None
         if status is not None and not status["recruiting"]:
             silence = (
                 "no worker was heard whose name the policy's [discover] allows; are they started with "

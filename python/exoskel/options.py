@@ -32,6 +32,7 @@ __all__ = [
     "of_items",
     "sealed",
     "some_checked",
+    "without_discover",
 ]
 
 # Less than this leaves no room for what goes with the items.
@@ -47,7 +48,7 @@ LINE_IN_DOCSTRING = 110
 # What a node proves itself by, and judges others by besides its policy.
 PROOFS = ("credential", "key", "revocation_list", "trust_anchors", "vomsdir")
 
-# In the place of a file of workers: those that announce themselves. A file of this name is "./discover".
+# In the place of a file of workers, or among the lines of a list: those that announce themselves. A file of this name is "./discover".
 DISCOVER = "discover"
 
 # How the number of slots is said, and what it is called elsewhere.
@@ -117,8 +118,10 @@ def _text(name: str, value: Any) -> str:
 
 
 def _lines(name: str, value: Any) -> Any:
-    if isinstance(value, str | os.PathLike) or hasattr(value, "__iter__"):
+    if isinstance(value, str | os.PathLike):
         return value
+    if hasattr(value, "__iter__"):
+        return list(value)
     counts = ", ".join(
         f"{count} of {'an' if of[0] in 'AEIOU' else 'a'} {of}" for of, count in _COUNTS.items()
     )
@@ -402,7 +405,8 @@ class ManagerOptions(NodeOptions, total=False):
             "the name in the worker's certificate; it may be left out if it is that of the host. The port may be left out if it is 7601. "
             "What follows as ``key=value`` is for ``exoskel up``. The workers were started with ``exoskel worker --listen``. "
             '"discover" (a file of that name is "./discover"): workers of this network that announce themselves '
-            "(``exoskel worker --announce``), if the ``[discover]`` of the policy allows their names.",
+            "(``exoskel worker --announce``), if the ``[discover]`` of the policy allows their names; and those that such workers hear on "
+            'networks of their own. In an iterable, "discover" stands beside other lines.',
         ),
     ]
     listen: Annotated[
@@ -920,6 +924,27 @@ def of_children(values: Mapping[str, Any]) -> dict[str, Any]:
     inherited = ("dead_after", "inner_threads", "key_memory", "message_bytes_max")
     own = {name: values[name] for name in inherited}
     return {**checked(WorkerOptions, "a slot", {}), **own}
+
+
+def without_discover(
+    workers: "str | os.PathLike[str] | Sequence[str] | None",
+) -> "tuple[str | os.PathLike[str] | Sequence[str] | None, bool]":
+    """Tell workers that are listed from the wish to find others.
+
+    Parameters
+    ----------
+    workers : path or sequence of str, optional
+        As users say it.
+
+    Returns
+    -------
+    tuple
+        The file or the list without that wish, none if nothing is left; and whether there was one.
+    """
+    if workers is None or isinstance(workers, (str, os.PathLike)):
+        return (None, True) if workers == DISCOVER else (workers, False)
+    listed = [line for line in workers if line != DISCOVER]
+    return (listed or None, True) if len(listed) < len(workers) else (workers, False)
 
 
 def sealed(contents: bytes) -> int:

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 __all__ = ["Loader", "end_descendants", "main", "prepare_environment"]
 
 # What a slot may be given as an open descriptor, by the option that names it.
-_DESCRIPTORS = ("connection_fd", "listen_fd", "signer_fd", "credential_fd", "policy_fd")
+_DESCRIPTORS = (
+    *("connection_fd", "listen_fd", "signer_fd", "credential_fd", "policy_fd"),
+    "heard_fd",
+)
 _STREAMS = {"stdout": 0, "stderr": 1, "log": 2}
 
 
@@ -227,8 +230,9 @@ def main(arguments: list[str] | None = None) -> int:
     if "requests_fd" in descriptors:
         # Whoever has this is asked for signatures, and may answer.
         os.close(descriptors["requests_fd"])
-    if "output_fd" in descriptors:
-        os.set_inheritable(descriptors["output_fd"], False)
+    for own in ("output_fd", "heard_fd"):
+        if own in descriptors:
+            os.set_inheritable(descriptors[own], False)
     if "connection_fd" in descriptors:
         os.close(descriptors["options_fd"])
         _core.name_process(f"exoskel slot {descriptors['slot']}")
@@ -281,7 +285,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _serve_signer(descriptors: dict[str, int], told: dict[str, Any]) -> int:
     """Sign for the slots of a worker, as the only one of its processes that reads the credential."""
-    for other in ("signer_fd", "listen_fd", "output_fd"):
+    for other in ("signer_fd", "listen_fd", "output_fd", "heard_fd"):
         if other in descriptors:
             os.close(descriptors[other])
     _core.hide_process()

@@ -12,6 +12,7 @@
 //! - [`sources`]: what a node brings to its handshakes, made from files and kept current.
 //! - [`manager`]: the driver of a manager; [`result_queue`]: where its user waits.
 //! - [`slot`]: a worker's process; [`rendezvous`], `knock`: how it meets its manager; `leaving`: how it is told to go.
+//! - [`discovery`]: announcements of workers by multicast DNS; [`hearing_worker`]: what a worker hears, for its slots.
 //! - [`key_memory`]: where the keys of sessions are kept; [`fork`]: what a forked child must not touch.
 //! - [`keeper`]: the memory of arrays that parallel programs on this host hand to each other.
 //! - [`loopback`]: the policies of a manager's own children.
@@ -30,6 +31,7 @@ pub mod establish;
 pub mod folder;
 pub mod fork;
 pub mod gateway;
+pub mod hearing_worker;
 pub mod host_file;
 pub mod keeper;
 pub mod key_memory;

@@ -24,6 +24,7 @@ use crate::establish::{
     EstablishError, Established, NodeConfig, PeerRecord, judge_again, knock, welcome,
     welcome_in_place,
 };
+use crate::hearing_worker::HeardFile;
 pub use crate::knock::ManagerPlace;
 use crate::leaving::{LeaveSignal, take_signals};
 use crate::listening::{Listener, is_unix};
@@ -227,13 +228,15 @@ impl Met {
         });
     }
 
-    /// Starts the I/O thread, which serves the session. `held` is what holds this process by now, a phrase each.
+    /// Starts the I/O thread, which serves the session. `held` is what holds this process by now, a phrase each; `heard` is where it is
+    /// written whom its worker hears.
     ///
     /// # Errors
     /// When there can't be another thread, or the session has ended already.
     pub fn begin(
         self,
         held: &[String],
+        heard: Option<HeardFile>,
         audit: impl FnOnce(String),
     ) -> Result<Arc<SlotNode>, MeetError> {
         let Established {
@@ -246,6 +249,9 @@ impl Met {
             ..
         } = self.established;
         let node = SlotNode::start(connection.clone(), message_bytes_max)?;
+        if let Some(heard) = heard {
+            node.hear(heard);
+        }
         if self.audited {
             let domain = domain.as_deref().unwrap_or("none");
             let sandbox = self.sandbox.map_or_else(String::new, |(_, why)| {

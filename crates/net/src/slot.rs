@@ -18,6 +18,7 @@ use exoskel_task::slot_queue::{Outgoing, Overdue, PENDING_TIME_MAX, SerialPassag
 use tokio::sync::Notify;
 
 use crate::connection::{Connection, Ended};
+use crate::hearing_worker::{HeardFile, LOOKING_TIME};
 use crate::message::Digest;
 use crate::payload::RecordWriter;
 
@@ -40,6 +41,8 @@ pub struct SlotNode {
     /// Tells the I/O thread that there may be something whose time is limited.
     limited: Notify,
     interrupt: OnceLock<Interrupt>,
+    /// Whom its worker hears, if it hears anybody.
+    heard: OnceLock<HeardFile>,
     /// The slot is to leave: whoever has nothing more to say closes the session.
     is_leaving: AtomicBool,
     /// The interpreter's thread is about to send what it got from the machine.
@@ -73,6 +76,7 @@ impl SlotNode {
             active: Notify::new(),
             limited: Notify::new(),
             interrupt: OnceLock::new(),
+            heard: OnceLock::new(),
             is_leaving: AtomicBool::new(false),
             is_answering: AtomicBool::new(false),
         };
@@ -92,6 +96,11 @@ impl SlotNode {
         self.send_all(differs.into_iter().chain([ready]))
     }
 
+    /// Says where it is written whom the worker hears. A manager that wants to know is told.
+    pub fn hear(&self, heard: HeardFile) {
+        let _ = self.heard.set(heard);
+    }
+
     /// Serves the session on the I/O thread until it ends.
     pub async fn run(self: &Arc<Self>) -> Ended {
         let watch = self.watch_partial_results();
@@ -100,6 +109,7 @@ impl SlotNode {
             ended = serve => ended,
             () = watch => unreachable!("the watch has no end"),
             () = self.watch_running_item() => unreachable!("the watch has no end"),
+            () = self.tell_heard() => unreachable!("the watch has no end"),
         };
         self.lock().end(ended.to_string());
         self.changed.notify_all();
@@ -509,6 +519,26 @@ impl SlotNode {
                         self.connection.close(CloseReason::ShuttingDown);
                     }
                 }
+            }
+        }
+    }
+
+    /// Tells the manager whom the worker hears, if it wants to know, whenever that changes.
+    async fn tell_heard(&self) {
+        let Some(file) = self.heard.get() else {
+            return std::future::pending().await;
+        };
+        let mut told = Vec::new();
+        loop {
+            tokio::time::sleep(LOOKING_TIME).await;
+            if !self.lock().takes_hearsay() {
+                continue;
+            }
+            let heard = file.read().filter(|heard| *heard != told);
+            if let Some(heard) = heard {
+                told.clone_from(&heard);
+                let telling = self.lock().heard(heard);
+                let _ = self.send_all([telling]);
             }
         }
     }

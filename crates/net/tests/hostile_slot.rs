@@ -74,6 +74,22 @@ fn handlers_that_do_not_exist_end_the_session() {
     });
 }
 
+/// A manager that hears nobody itself does not want to be told either.
+#[test]
+fn telling_a_manager_that_does_not_want_to_know_ends_the_session() {
+    assert_dismissed(|slot, _| {
+        let open = |session: &mut exoskel_link::Session| {
+            session.open_link(RESULT_ENDPOINT, TrafficClass::Data)
+        };
+        let link = slot.connection.with(open).unwrap();
+        let nobody = ToManager::Heard {
+            workers: Vec::new(),
+        };
+        let (handler, head) = nobody.encode();
+        slot.raw(link, handler, MessageKind::Post, head, Vec::new());
+    });
+}
+
 #[test]
 fn results_of_frames_that_it_never_got_are_dropped() {
     assert_ignored(|slot, execute| {

@@ -22,6 +22,8 @@
 //!   * [`breaks`](manager::breaks): whose doing a session's end is, and who breaks too many
 //!   * [`worker_table`](manager::worker_table): which workers there are and were, and what they did
 //!   * [`notice`](manager::notice): what the user is told
+//!   * [`hints`](manager::hints): workers that are heard, and whether they are dialled; `hearsay`: what workers tell of others
+//! * [`heard`]: workers that are heard, for whoever shows them or tells of them
 //! * [`links`]: [`LinkMachine`]: the endpoints and startpoints of a program of its own
 //! * [`job`]: [`JobMachine`] and [`AgentMachine`]: processes that are started together and end together
 //! * [`knocking`]: how a slot asks a manager that it dials
@@ -36,6 +38,7 @@
 
 pub mod endpoints;
 pub mod gateway;
+pub mod heard;
 pub mod job;
 pub mod knocking;
 pub mod links;

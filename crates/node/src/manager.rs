@@ -4,6 +4,7 @@ mod answers;
 pub mod backoff;
 pub mod breaks;
 mod contract;
+mod hearsay;
 pub mod hints;
 pub mod history;
 pub mod initializers;
@@ -24,13 +25,16 @@ use exoskel_flow::contract::{Contract, Planner, Tier};
 use exoskel_link::{CloseReason, Endpoint, LinkId, Message, MessageKind, SessionError};
 use exoskel_task::Router;
 use exoskel_task::message::{
-    Digest, EncodedMessage, RESULT_ENDPOINT, RESULT_HANDLERS, SlotEndpoint, ToSlot,
+    Digest, EncodedMessage, HEARD_HANDLER, HeardWorker, RESULT_ENDPOINT, RESULT_HANDLERS,
+    SlotEndpoint, ToSlot,
 };
 use exoskel_task::outcome::{Origin, Outcomes};
 use exoskel_task::payload::Batch;
 use exoskel_task::router::{Effect, OpenError, Opening, StreamPlan};
 
 use self::breaks::Breaks;
+use self::hearsay::Tellings;
+use self::hints::Trial;
 use self::history::History;
 use self::initializers::InitializerFailures;
 pub use self::joining_slot::JoiningSlot;
@@ -74,6 +78,8 @@ pub struct ManagerSettings {
     pub contract: Option<Contract>,
     /// Slots run an initializer when they have that, and work when it has come to its end.
     pub has_initializer: bool,
+    /// Workers may tell of others that they hear.
+    pub takes_hearsay: bool,
 }
 
 /// What the driver has to do.
@@ -157,6 +163,13 @@ pub enum ManagerAction {
         link: LinkId,
         /// Which piece.
         piece: PieceWanted,
+    },
+    /// A worker tells of all others that it hears; of nobody, when its last session is over.
+    Hearsay {
+        /// Its name.
+        worker: String,
+        /// Whom it hears, as it says.
+        heard: Vec<HeardWorker>,
     },
     /// Tell the user.
     Tell(Notice),
@@ -269,6 +282,7 @@ struct Slot {
     is_barred: bool,
     /// Bytes of all messages that were sent to it.
     bytes_sent: u64,
+    tellings: Tellings,
 }
 
 /// Whether a slot is still there. What has taken another slot of its worker may have taken it too, and then no item is to be blamed for its
@@ -303,7 +317,10 @@ impl ManagerMachine {
     /// A manager without slots and streams, which has asked nobody yet.
     #[must_use]
     pub fn new(settings: ManagerSettings) -> Self {
-        let results = Endpoint::new(RESULT_ENDPOINT, RESULT_HANDLERS);
+        let mut results = Endpoint::new(RESULT_ENDPOINT, RESULT_HANDLERS);
+        if settings.takes_hearsay {
+            results.handlers.push(HEARD_HANDLER.to_owned());
+        }
         Self {
             router: Router::new(
                 settings.scheduler.clone(),
@@ -482,10 +499,10 @@ impl ManagerMachine {
         self.recruiter.unlist(position);
     }
 
-    /// Whether the worker at this place has proven its name, and works or has not failed since.
+    /// How the trial of this place stands, if it has one.
     #[must_use]
-    pub fn has_proven(&self, position: usize) -> bool {
-        self.recruiter.has_proven(position)
+    pub fn trial(&self, position: usize) -> Trial {
+        self.recruiter.trial(position)
     }
 
     /// Nobody will dial in any more: without a slot, and without another place to get one, runs end.

@@ -8,8 +8,8 @@ use exoskel_link::{
 };
 use exoskel_task::SlotQueue;
 use exoskel_task::message::{
-    CODE_ENDPOINT, CODE_HANDLERS, Digest, EncodedMessage, RESULT_ENDPOINT, ReceivedMessage,
-    SlotEndpoint, TASK_ENDPOINT, TASK_HANDLERS,
+    CODE_ENDPOINT, CODE_HANDLERS, Digest, EncodedMessage, HEARD_HANDLER, HeardWorker,
+    RESULT_ENDPOINT, RESULT_HANDLERS, ReceivedMessage, SlotEndpoint, TASK_ENDPOINT, TASK_HANDLERS,
 };
 use exoskel_task::payload::RecordWriter;
 use exoskel_task::slot_queue::{
@@ -77,6 +77,8 @@ pub struct SlotMachine {
     results: LinkId,
     queue: SlotQueue,
     output_is_cut: bool,
+    /// The manager wants to know whom the worker hears.
+    takes_hearsay: bool,
 }
 
 impl SlotMachine {
@@ -108,6 +110,7 @@ impl SlotMachine {
             results,
             queue: SlotQueue::new(message_bytes_max),
             output_is_cut: false,
+            takes_hearsay: false,
         })
     }
 
@@ -127,6 +130,10 @@ impl SlotMachine {
         passage: &SerialPassage,
     ) -> Result<Vec<Outgoing>, CloseReason> {
         let user = self.endpoints.user_of(SESSION, &event);
+        if let (Some(SlotLink::Results), Event::LinkAccepted { handlers, .. }) = (user, &event) {
+            let heard = handlers.get(RESULT_HANDLERS.len());
+            self.takes_hearsay = heard.is_some_and(|name| name.is(HEARD_HANDLER));
+        }
         let Event::Message {
             handler,
             kind,
@@ -366,6 +373,18 @@ impl SlotMachine {
     #[must_use]
     pub fn differs(&self, packages: Vec<String>) -> Outgoing {
         self.queue.differs(packages)
+    }
+
+    /// Whether the manager wants to know whom its worker hears.
+    #[must_use]
+    pub fn takes_hearsay(&self) -> bool {
+        self.takes_hearsay
+    }
+
+    /// Its worker hears these on its network, and no others. Only for managers that [want to know](Self::takes_hearsay).
+    #[must_use]
+    pub fn heard(&self, workers: Vec<HeardWorker>) -> Outgoing {
+        self.queue.heard(workers)
     }
 
     /// The initializer has run, or raised what is told here.

@@ -1,24 +1,27 @@
 //! Workers that announce themselves, and who hears them.
 
-use std::collections::BTreeMap;
+use std::os::fd::RawFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use exoskel_identity::authorization::Authorization;
 use exoskel_link::policy::Policy;
 use exoskel_net::discovery::{Announcement, DiscoveryError, HeardNews, Hearing};
-use exoskel_node::manager::hints::HINTS_MAX;
+use exoskel_net::hearing_worker::{HeardFile, HearingWorker};
+use exoskel_node::heard::HeardList;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::error::{self, ExceptionKind, raise};
 use crate::options::seconds;
+use crate::slot::take;
 
 /// How long nothing is done before what was heard is looked at.
 const LOOKING_PAUSE: Duration = Duration::from_millis(50);
 
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<AnnouncementHandle>()?;
+    module.add_class::<HearingWorkerHandle>()?;
     module.add_function(wrap_pyfunction!(discover, module)?)
 }
 
@@ -49,6 +52,26 @@ impl AnnouncementHandle {
     }
 }
 
+/// Hears other workers, and writes down who is there.
+#[pyclass(name = "HearingWorker", frozen)]
+struct HearingWorkerHandle(Mutex<HearingWorker>);
+
+#[pymethods]
+impl HearingWorkerHandle {
+    /// Takes the descriptor over.
+    #[new]
+    fn new(descriptor: RawFd) -> PyResult<Self> {
+        let hearing = HearingWorker::new(HeardFile::new(take(descriptor))).map_err(failed)?;
+        Ok(Self(Mutex::new(hearing)))
+    }
+
+    /// Takes up what has been heard meanwhile.
+    fn look(&self) -> PyResult<()> {
+        let mut hearing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(hearing.look()?)
+    }
+}
+
 /// A worker that was heard: its name, where it is reached, and whether the policy lets managers dial it.
 type HeardRow = (String, Vec<String>, Option<bool>);
 
@@ -60,7 +83,9 @@ fn discover(py: Python<'_>, time: f64, policy: Option<&str>) -> PyResult<Vec<Hea
     let policy = policy.map_err(|error| error::policy(py, &error))?;
     let (begin, time) = (Instant::now(), seconds(time)?);
     let mut hearing = Hearing::new().map_err(failed)?;
-    let mut hints = BTreeMap::new();
+    let rules = policy.as_ref().map(Policy::authorization);
+    let is_allowed = |name: &str| rules.map(|rules| rules.discovers(name) == Some(true));
+    let mut list = HeardList::default();
     while begin.elapsed() < time {
         if hearing.is_over(begin.elapsed()) {
             hearing = Hearing::new().map_err(failed)?;
@@ -68,21 +93,19 @@ fn discover(py: Python<'_>, time: f64, policy: Option<&str>) -> PyResult<Vec<Hea
         for heard in hearing.news(begin.elapsed()) {
             match heard {
                 HeardNews::There(announcement, hint) => {
-                    if hints.len() < HINTS_MAX {
-                        hints.insert(announcement, hint);
-                    }
+                    let is_wanted = is_allowed(&hint.name) != Some(false);
+                    list.heard(announcement, hint, is_wanted);
                 }
-                HeardNews::Gone(announcement) => drop(hints.remove(&announcement)),
+                HeardNews::Gone(announcement) => list.gone(&announcement),
             }
         }
         py.detach(|| std::thread::sleep(LOOKING_PAUSE));
         py.check_signals()?;
     }
-    let rows = hints.into_values().filter_map(|hint| {
-        let addresses = hint.dialable().iter().map(ToString::to_string).collect();
-        let rules = policy.as_ref().map(Policy::authorization);
-        let is_allowed = rules.map(|rules| rules.discovers(&hint.name) == Some(true));
-        (!hint.dialable().is_empty()).then_some((hint.name, addresses, is_allowed))
+    let rows = list.hints().filter_map(|hint| {
+        let addresses: Vec<_> = hint.dialable().iter().map(ToString::to_string).collect();
+        let is_allowed = is_allowed(&hint.name);
+        (!addresses.is_empty()).then(|| (hint.name.clone(), addresses, is_allowed))
     });
     Ok(rows.collect())
 }

@@ -15,6 +15,7 @@ use exoskel_flow::{Lease, SegmentStep};
 use exoskel_identity::Role;
 use exoskel_link::{Protection, SessionError};
 use exoskel_net::fork::Owned;
+use exoskel_net::hearing_worker::HeardFile;
 use exoskel_net::message::{Call, Digest, SegmentEnding, SegmentFunctions, ToSlot};
 use exoskel_net::payload::{Format, RecordWriter};
 use exoskel_net::rendezvous::{JudgedBy, ManagerPlace, Met, Rendezvous, meet};
@@ -92,6 +93,8 @@ pub(crate) struct SlotStart {
     /// That of a process of a job.
     credential: Option<Py<ProcessCredential>>,
     policy_fd: Option<RawFd>,
+    /// Where it is written whom its worker hears.
+    heard_fd: Option<RawFd>,
     /// What it says of itself to managers.
     properties: Vec<(String, String)>,
     /// The version of Python.
@@ -172,6 +175,7 @@ pub(crate) fn serve_slot(
         Rendezvous::Inherited(connection) => Some(connection.try_clone()?),
         _ => None,
     };
+    let heard = start.heard_fd.map(take).map(HeardFile::new);
     let owned = loader.clone().unbind();
     let audit = move |line: String| {
         Python::attach(|py| {
@@ -183,7 +187,7 @@ pub(crate) fn serve_slot(
     let begun = py
         .detach(|| meet(rendezvous, config, judged_by, drain, audit))
         .map_err(|error| error::meet(py, &error))
-        .and_then(|met| met.map(|met| begin(py, loader, met)).transpose());
+        .and_then(|met| met.map(|met| begin(py, loader, met, heard)).transpose());
     if let (Err(_), Some(connection)) = (&begun, connection) {
         let _until_the_end = connection.into_raw_fd();
     }
@@ -246,7 +250,7 @@ fn keep_freed_memory() {
 }
 
 /// Takes over a descriptor that was inherited for us alone.
-fn take(descriptor: RawFd) -> OwnedFd {
+pub(crate) fn take(descriptor: RawFd) -> OwnedFd {
     // SAFETY: the number comes from the arguments that our parent made for this process; nothing else owns it.
     unsafe { OwnedFd::from_raw_fd(descriptor) }
 }
@@ -280,7 +284,12 @@ fn read_config(
 }
 
 /// Begins the session, with what the policy says held before anything of its manager runs.
-fn begin(py: Python<'_>, loader: &Bound<'_, PyAny>, met: Met) -> PyResult<Arc<SlotNode>> {
+fn begin(
+    py: Python<'_>,
+    loader: &Bound<'_, PyAny>,
+    met: Met,
+    heard: Option<HeardFile>,
+) -> PyResult<Arc<SlotNode>> {
     let mut held = Vec::new();
     if let Some((allowed, _)) = met.sandbox() {
         let confined = told_sandbox(py, allowed)
@@ -300,7 +309,7 @@ fn begin(py: Python<'_>, loader: &Bound<'_, PyAny>, met: Met) -> PyResult<Arc<Sl
     }
     let audit = |line: String| loader.call_method1("audit", (line,)).map(drop);
     let mut said = Ok(());
-    let node = met.begin(&held, |line| said = audit(line));
+    let node = met.begin(&held, heard, |line| said = audit(line));
     said?;
     node.map_err(|error| error::meet(py, &error))
 }

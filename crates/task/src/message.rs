@@ -3,6 +3,7 @@
 //! All numbers are big-endian; lists are length-prefixed. Handlers are numbered by their place in [`TASK_HANDLERS`], [`CODE_HANDLERS`]
 //! and [`RESULT_HANDLERS`].
 
+mod heard;
 mod program;
 
 use std::time::Duration;
@@ -10,6 +11,9 @@ use std::time::Duration;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use exoskel_flow::{Lease, SegmentStep};
 
+pub use self::heard::{
+    HEARD_BYTES_MAX, HEARD_HANDLER, HEARD_MAX, HeardWorker, read_heard, write_heard,
+};
 use self::program::{put_define, read_define};
 use crate::payload::Format;
 
@@ -23,7 +27,7 @@ pub const RESULT_ENDPOINT: &str = "exoskel.result";
 pub const TASK_HANDLERS: &[&str] = &["execute", "recall", "grant", "forget", "probe", "interrupt"];
 /// Handlers of [`CODE_ENDPOINT`].
 pub const CODE_HANDLERS: &[&str] = &["setup", "function", "define", "discard", "piece"];
-/// Handlers of [`RESULT_ENDPOINT`].
+/// Handlers of [`RESULT_ENDPOINT`]. A manager that dials workers that are heard has [`HEARD_HANDLER`] behind them.
 pub const RESULT_HANDLERS: &[&str] = &[
     "results",
     "released",
@@ -429,6 +433,11 @@ pub enum ToManager {
     Leaving,
     /// The answer to a [`ToSlot::Probe`], given at once, whatever runs.
     Probed,
+    /// All workers that this one hears on its network now.
+    Heard {
+        /// Each once for every announcement.
+        workers: Vec<HeardWorker>,
+    },
 }
 
 impl ToSlot {
@@ -691,6 +700,10 @@ impl ToManager {
             }
             Self::Leaving => 9,
             Self::Probed => 11,
+            Self::Heard { workers } => {
+                out.put_slice(&write_heard(workers));
+                15
+            }
             Self::Expanded {
                 frame,
                 first,
@@ -846,6 +859,10 @@ impl ToManager {
                     busy: head.get_u64(),
                     records: head,
                 }
+            }
+            15 => {
+                let workers = read_heard(head).ok_or(MessageError("heard"))?;
+                Self::Heard { workers }
             }
             _ => return Err(MessageError("result")),
         };

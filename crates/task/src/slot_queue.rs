@@ -20,8 +20,8 @@ use self::deadline::{Deadline, TimeLimit};
 use self::halfway::Rest;
 use self::pending::{Kind, Pending, ToldItem};
 use crate::message::{
-    Digest, ENVELOPE_BYTES_MAX, EncodedMessage, Execute, GivenState, MessageError, PIECE_BYTES_MAX,
-    ReceivedMessage, SlotEndpoint, ToManager, ToSlot,
+    Digest, ENVELOPE_BYTES_MAX, EncodedMessage, Execute, GivenState, HeardWorker, MessageError,
+    PIECE_BYTES_MAX, ReceivedMessage, SlotEndpoint, ToManager, ToSlot,
 };
 use crate::payload::{Format, Record, RecordReader, RecordWriter};
 
@@ -456,6 +456,12 @@ impl SlotQueue {
     #[must_use]
     pub fn differs(&self, packages: Vec<String>) -> Outgoing {
         ToManager::Differs { packages }.into()
+    }
+
+    /// Its worker hears these on its network, and no others. Says what is to be sent.
+    #[must_use]
+    pub fn heard(&self, workers: Vec<HeardWorker>) -> Outgoing {
+        ToManager::Heard { workers }.into()
     }
 
     /// The initializer has run, or raised what is told here. Says what is to be sent.

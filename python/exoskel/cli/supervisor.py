@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from .. import _core, own_folders
+from .. import _core, announcer, own_folders
 from ..folder_remover import FolderRemover
 from ..options import sealed
 from ..worker_log import WorkerLog
@@ -103,6 +103,12 @@ class Supervisor:
         self._listener = listener
         self._slots = [_Slot(number) for number in range(slots)]
         self._signer = _Slot(None, "the signer")
+        # What the announcer hears, slots read, and their managers are told.
+        self._heard: tuple[int, ...] = ()
+        if announced:
+            self._heard = _heard_file()
+            self._descriptors.append(self._heard[1])
+            self._command += ["--heard-fd", str(self._heard[1])]
         self._announced = announced
         self._announcer = _Slot(None, "the announcer")
         # The signer first: nothing comes about without it.
@@ -167,7 +173,8 @@ class Supervisor:
         self._selector.close()
         self._wake_reader.close()
         self._wake_writer.close()
-        os.close(self._told)
+        for number in (self._told, *self._heard):
+            os.close(number)
         if self._listener is not None:
             self._listener.close()
         for one in self._requests:
@@ -266,7 +273,7 @@ class Supervisor:
         self._watch(slot, process)
 
     def _start_announcer(self) -> int:
-        """Start the process that says that the worker is there. It has a thread, so nobody forks it, and no descriptor of the worker's."""
+        """Start the process that says that the worker is there. It has a thread, so nobody forks it, and of the worker's descriptors only that for whom it hears."""
         words = [
             sys.executable,
             "-P",
@@ -275,7 +282,8 @@ class Supervisor:
             str(os.getpid()),
             *self._announced,
         ]
-        return os.posix_spawn(sys.executable, words, os.environ, setpgroup=0)
+        heard = (os.POSIX_SPAWN_DUP2, self._heard[0], announcer.HEARD_FD)
+        return os.posix_spawn(sys.executable, words, os.environ, file_actions=[heard], setpgroup=0)
 
     def _watch(self, slot: "_Slot", process: int) -> None:
         try:
@@ -412,6 +420,14 @@ class _Slot:
         if self.number is None:
             return ["--signer", "1"]
         return ["--slot", str(self.number), *(["--replacement", "1"] if self.starts else [])]
+
+
+def _heard_file() -> tuple[int, int]:
+    """Return a file without a name: a descriptor to write it, and one to read it, by which slots can't write what their sibling's managers are told."""
+    writable = os.memfd_create("exoskel-heard", os.MFD_CLOEXEC)
+    readable = os.open(f"/proc/self/fd/{writable}", os.O_RDONLY | os.O_CLOEXEC)
+    os.fchmod(writable, 0)
+    return writable, readable
 
 
 def _children() -> set[int]:

@@ -11,12 +11,13 @@ use bytes::Bytes;
 use exoskel_flow::contract::Tier;
 use exoskel_link::handshake::{Refuse, RefuseReason};
 use exoskel_link::{CloseReason, Event, LinkId, Message};
-use exoskel_node::manager::hints::HintedPlace;
+use exoskel_node::manager::hints::{HintedPlace, Trial};
 use exoskel_node::manager::recruiter::{Listing, Prospect, SlotSource, SlotSources};
 use exoskel_node::manager::{
     Arrival, JoinError, JoiningSlot, ManagerAction, ManagerSettings, PieceWanted, Recruited,
 };
 use exoskel_node::{ManagerMachine, SessionId};
+use exoskel_task::message::HeardWorker;
 use tokio::sync::Notify;
 
 use super::child_process::ProcessEnd;
@@ -28,6 +29,7 @@ use super::{
 };
 use crate::address::Address;
 use crate::connection::{Connection, Ended};
+use crate::discovery::Hearing;
 use crate::establish::{Established, NodeConfig, PeerRecord, judge_again};
 use crate::host_file::HostLine;
 use crate::result_queue::{Origin, ResultQueue, StreamEnd};
@@ -52,6 +54,8 @@ pub(super) struct ManagerDriver {
     listed: Vec<HostLine>,
     /// Workers that are heard, and the numbers of their places.
     heard: BTreeMap<HintedPlace, usize>,
+    /// What workers told of others last, where nobody has looked at it yet, by their names.
+    hearsay: BTreeMap<String, Vec<HeardWorker>>,
     shared: Arc<Shared>,
     machine: ManagerMachine,
     epoch: Instant,
@@ -101,14 +105,14 @@ struct SlotPeer {
 }
 
 impl ManagerDriver {
-    pub(super) fn new(config: ManagerConfig, is_listening: bool, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(config: ManagerConfig, may_come: bool, shared: Arc<Shared>) -> Self {
         let recruiting = &config.recruiting;
         let hosts = recruiting.hosts.iter().map(|line| line.name.clone());
         let sources = SlotSources {
             slots: recruiting.slots,
             children: recruiting.local.is_some(),
             hosts: hosts.collect(),
-            listening: is_listening,
+            listening: may_come,
         };
         let settings = ManagerSettings {
             scheduler: config.scheduler.clone(),
@@ -121,6 +125,7 @@ impl ManagerDriver {
             setup_remote: config.setup_remote.clone(),
             contract: recruiting.contract.clone(),
             has_initializer: config.has_initializer,
+            takes_hearsay: config.recruiting.hearing.is_some(),
         };
         let listed = recruiting.hosts.clone();
         let mut machine = ManagerMachine::new(settings);
@@ -129,6 +134,7 @@ impl ManagerDriver {
             config,
             listed,
             heard: BTreeMap::new(),
+            hearsay: BTreeMap::new(),
             shared,
             machine,
             epoch: Instant::now(),
@@ -375,6 +381,9 @@ impl ManagerDriver {
                 link,
                 piece,
             } => self.send_piece(session, link, piece),
+            ManagerAction::Hearsay { worker, heard } => {
+                self.hearsay.insert(worker, heard);
+            }
             ManagerAction::Tell(notice) => self.tell(notice),
             ManagerAction::Wanted(worker) => self.forget_attempts(&worker.to_string()),
             ManagerAction::Unwanted { worker, why } => self.keep(Attempt {
@@ -726,10 +735,25 @@ impl ManagerDriver {
         self.pump();
     }
 
-    /// Whether a worker that was heard has proven its name here.
-    pub(super) fn has_proven(&self, place: &HintedPlace) -> bool {
+    /// How the trial of a worker that was heard stands.
+    pub(super) fn trial(&self, place: &HintedPlace) -> Trial {
         let position = self.heard.get(place);
-        position.is_some_and(|position| self.machine.has_proven(*position))
+        position.map_or(Trial::Untried, |position| self.machine.trial(*position))
+    }
+
+    /// Whether the user has said where the worker of this name is.
+    pub(super) fn lists(&self, name: &str) -> bool {
+        self.listed.iter().any(|line| line.name == name)
+    }
+
+    /// What hears workers, for whoever watches over it.
+    pub(super) fn take_hearing(&mut self) -> Option<Hearing> {
+        self.config.recruiting.hearing.take()
+    }
+
+    /// What one of the workers has told of others, if that is news.
+    pub(super) fn take_hearsay(&mut self) -> Option<(String, Vec<HeardWorker>)> {
+        self.hearsay.pop_first()
     }
 
     /// Whether nobody is dialled who is not among these.

@@ -42,6 +42,9 @@ const HANDSHAKES_OF_HOST_MAX: usize = 32;
 /// How often what was heard is looked at.
 const HEARING_TIME: Duration = Duration::from_millis(100);
 
+/// Workers of whose news a turn takes up what they tell of others.
+const HEARSAY_OF_TURN_MAX: usize = 4;
+
 /// How often places have their turn while nothing is heard.
 const LOOKING_TIME: Duration = Duration::from_secs(1);
 
@@ -54,9 +57,9 @@ pub(super) async fn run(
     shared: Arc<Shared>,
 ) {
     let (renewal, hosts) = (config.renewal.take(), config.recruiting.host_file.take());
-    let hearing = config.recruiting.hearing.take();
-    let may_come = listening.is_some() || hearing.is_some();
-    let driver = ManagerDriver::new(config, may_come, shared.clone());
+    let may_come = listening.is_some() || config.recruiting.hearing.is_some();
+    let mut driver = ManagerDriver::new(config, may_come, shared.clone());
+    let hearing = driver.take_hearing();
     let driver = Rc::new(RefCell::new(driver));
     // The socket's file goes when this function ends, before its listener does.
     let (listener, _file) = listening.unzip();
@@ -148,7 +151,10 @@ async fn watch_network(driver: Driver, mut hearing: Hearing) {
             renewals = driver.borrow().renewals();
             policy = driver.borrow().terms().policy.clone();
         }
-        let is_allowed = |name: &str| policy.authorization().discovers(name) == Some(true);
+        // Whoever stands in the list of workers is dialled where that says.
+        let is_allowed = |name: &str| {
+            policy.authorization().discovers(name) == Some(true) && !driver.borrow().lists(name)
+        };
         if is_renewed {
             // What the policy of before did not allow was not kept.
             hints.retain(is_allowed);
@@ -162,25 +168,29 @@ async fn watch_network(driver: Driver, mut hearing: Hearing) {
             hints.ask_again(now);
         }
         let news = hearing.news(now);
-        let is_quiet = news.is_empty();
-        {
-            let driver = driver.borrow();
-            let is_proven = |place: &_| driver.has_proven(place);
-            for heard in news {
-                match heard {
-                    HeardNews::There(announcement, hint) => {
-                        hints.heard(&announcement, &hint, is_allowed, is_proven);
-                    }
-                    HeardNews::Gone(announcement) => hints.gone(&announcement),
+        let mut is_quiet = news.is_empty();
+        for heard in news {
+            match heard {
+                HeardNews::There(announcement, hint) => {
+                    hints.heard(&announcement, &hint, is_allowed);
                 }
+                HeardNews::Gone(announcement) => hints.gone(&announcement),
             }
+        }
+        for _ in 0..HEARSAY_OF_TURN_MAX {
+            let hearsay = driver.borrow_mut().take_hearsay();
+            let Some((worker, heard)) = hearsay else {
+                break;
+            };
+            hints.told(&worker, &heard, is_allowed);
+            is_quiet = false;
         }
         // Trials end without news, too.
         if is_quiet && looked_at.is_some_and(|before| now < before + LOOKING_TIME) {
             continue;
         }
         looked_at = Some(now);
-        let places = hints.places(now, |place| driver.borrow().has_proven(place));
+        let places = hints.places(now, |place| driver.borrow().trial(place));
         if !driver.borrow().hears(&places) {
             driver.borrow_mut().hear(&places);
         }

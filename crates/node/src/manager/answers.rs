@@ -73,6 +73,7 @@ impl ManagerMachine {
             }
             Answered::Leaving => self.leaving(session, now),
             Answered::Probed => self.probed(session, now),
+            Answered::Heard(heard) => self.hearsay(session, heard, now),
             Answered::Output { stream, text } => self.printed(session, stream, &text),
         }
     }

@@ -15,6 +15,7 @@ use exoskel_task::payload::Format;
 use thiserror::Error;
 
 use super::breaks::departure_of;
+use super::hearsay::Tellings;
 use super::history::ChangeKind;
 use super::notice::{EarlyPhase, Notice, Unwanted};
 use super::recruiter::{Prospect, SlotSource};
@@ -167,6 +168,7 @@ impl ManagerMachine {
             is_barred: false,
             presence: Presence::Certain,
             bytes_sent: 0,
+            tellings: Tellings::default(),
         };
         self.slots.insert(id, slot);
         if self.is_closing {
@@ -355,6 +357,7 @@ impl ManagerMachine {
         };
         self.draining.retain(|draining| *draining != session);
         self.remote_left(slot.source, slot.tier);
+        self.tells_no_more(&slot);
         // An item that no slot can end is the reason, perhaps.
         let departure = match slot.is_overdue {
             true => Departure::Lost,

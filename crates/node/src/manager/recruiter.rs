@@ -11,6 +11,7 @@ use exoskel_determinism::SplitMix64;
 use exoskel_flow::contract::{Supply, Tier};
 
 use super::backoff::Backoff;
+use super::hints::Trial;
 
 /// Children that died before they could work, in a row, after which no other is started: what they need isn't there.
 pub const CHILDREN_LOST_MAX: u32 = 6;
@@ -105,6 +106,8 @@ pub(super) struct Recruiter {
     next_child: u32,
     children: Option<ChildSource>,
     hosts: Vec<ListeningWorker>,
+    /// How many places were listed so far.
+    listings: u64,
     listening: bool,
     retry_at: Option<Duration>,
     random: SplitMix64,
@@ -121,6 +124,8 @@ struct ChildSource {
 #[derive(Debug)]
 struct ListeningWorker {
     name: String,
+    /// How many places were listed before it.
+    listing: u64,
     /// Where its slots are, as far as that is known before one has come.
     tier: Tier,
     /// Slots and attempts.
@@ -149,9 +154,13 @@ impl ChildSource {
 }
 
 impl ListeningWorker {
-    fn new(name: String) -> Self {
+    /// A place that is listed behind all others.
+    fn new(name: String, listings: &mut u64) -> Self {
+        let listing = *listings;
+        *listings += 1;
         Self {
             name,
+            listing,
             tier: Tier::Remote,
             in_use: 0,
             attempts: 0,
@@ -183,7 +192,10 @@ impl ListeningWorker {
 impl Recruiter {
     /// `seed`: of the pauses between attempts, which differ from one manager to the next.
     pub(super) fn new(sources: &SlotSources, seed: u64) -> Self {
+        let mut listings = 0;
         let hosts = sources.hosts.iter().cloned();
+        let hosts = hosts.map(|name| ListeningWorker::new(name, &mut listings));
+        let hosts = hosts.collect();
         Self {
             wanted: sources.slots as usize,
             remote_max: None,
@@ -192,7 +204,8 @@ impl Recruiter {
             in_flight: 0,
             next_child: 0,
             children: sources.children.then(ChildSource::default),
-            hosts: hosts.map(ListeningWorker::new).collect(),
+            hosts,
+            listings,
             listening: sources.listening,
             retry_at: None,
             random: SplitMix64::new(seed),
@@ -337,14 +350,15 @@ impl Recruiter {
                 && self.may_ask(host.tier)
         });
         candidates
-            .min_by_key(|(position, host)| {
+            .min_by_key(|(_, host)| {
                 let tier = self.prefers_trusted.then_some(host.tier);
                 (
                     host.is_failing(),
                     tier,
                     host.backoff.failures(),
                     host.in_use,
-                    *position,
+                    // Who is heard later must not come before those that wait.
+                    host.listing,
                 )
             })
             .map(|(position, _)| position)
@@ -478,7 +492,11 @@ impl Recruiter {
                 host.backoff.hurry(now);
             }
         }
-        self.hosts.extend(new.into_iter().map(ListeningWorker::new));
+        let listings = &mut self.listings;
+        let new = new
+            .into_iter()
+            .map(|name| ListeningWorker::new(name, listings));
+        self.hosts.extend(new);
         again
     }
 
@@ -490,10 +508,12 @@ impl Recruiter {
                 // What was hopeless when it was asked last may have been mended since.
                 host.is_hopeless &= host.is_listed;
                 host.is_listed = true;
+                host.listing = self.listings;
+                self.listings += 1;
             }
             return position;
         }
-        let new = ListeningWorker::new(name.to_owned());
+        let new = ListeningWorker::new(name.to_owned(), &mut self.listings);
         let mut hosts = self.hosts.iter();
         let is_free = |host: &ListeningWorker| !host.is_listed && host.in_use == 0;
         match hosts.position(is_free) {
@@ -515,11 +535,17 @@ impl Recruiter {
         }
     }
 
-    /// Whether the worker at this place has proven its name, and works or has not failed since.
-    pub(super) fn has_proven(&self, position: usize) -> bool {
-        self.hosts.get(position).is_some_and(|host| {
-            host.in_use > host.attempts || host.capacity.is_some() && !host.is_failing()
-        })
+    /// How the trial of this place stands, if it has one.
+    pub(super) fn trial(&self, position: usize) -> Trial {
+        match self.hosts.get(position) {
+            Some(host)
+                if host.in_use > host.attempts || host.capacity.is_some() && !host.is_failing() =>
+            {
+                Trial::Proven
+            }
+            Some(host) if host.is_failing() || host.is_set_aside => Trial::Failing,
+            _ => Trial::Untried,
+        }
     }
 
     /// Nobody will dial in any more.

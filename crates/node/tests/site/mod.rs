@@ -67,6 +67,7 @@ impl Site {
             setup_remote: Bytes::from_static(b"remote"),
             contract,
             has_initializer,
+            takes_hearsay: true,
         };
         let mut site = Self {
             machine: ManagerMachine::new(settings),

@@ -104,7 +104,8 @@ impl Machine {
             other @ (ManagerAction::Start(_)
             | ManagerAction::End(_)
             | ManagerAction::Ends { .. }
-            | ManagerAction::LostTrack { .. }) => {
+            | ManagerAction::LostTrack { .. }
+            | ManagerAction::Hearsay { .. }) => {
                 return self.world.broken(format!("the manager wants {other:?}"));
             }
         }

@@ -88,6 +88,7 @@ impl SimulatedManager {
             setup_remote: Bytes::from_static(b"settings"),
             contract: scenario.contract.clone(),
             has_initializer: scenario.has_initializer,
+            takes_hearsay: false,
         };
         Self {
             life,

@@ -179,6 +179,12 @@ fn messages_read_back() {
         ToManager::Differs {
             packages: vec!["numpy 1.26.4, not 2.1.0".to_owned()],
         },
+        ToManager::Heard {
+            workers: vec![HeardWorker {
+                name: "lab1.example.org".to_owned(),
+                addresses: vec!["192.0.2.1:7601".parse().unwrap()],
+            }],
+        },
     ];
     for message in back {
         let (handler, head) = message.encode();

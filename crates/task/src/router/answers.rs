@@ -10,7 +10,7 @@ use thiserror::Error;
 use super::lines::ItemLine;
 use super::parcels::{Arrived, Heads, Parcel, Parcels, ResultWay};
 use super::{Effect, Router};
-use crate::message::{Digest, MessageError, ReceivedMessage, ToManager};
+use crate::message::{Digest, HeardWorker, MessageError, ReceivedMessage, ToManager};
 use crate::outcome::Outcomes;
 use crate::payload::RecordError;
 
@@ -113,6 +113,8 @@ pub enum Answered {
     Leaving,
     /// It is still there.
     Probed,
+    /// All workers that its worker hears on its network now.
+    Heard(Vec<HeardWorker>),
     /// What a task printed or logged.
     Output {
         /// 0 standard output, 1 standard error, 2 log.
@@ -276,6 +278,7 @@ impl Router {
                 return Ok(Answered::Leaving);
             }
             ToManager::Probed => return Ok(Answered::Probed),
+            ToManager::Heard { workers } => return Ok(Answered::Heard(workers)),
         }
         Ok(Answered::Items)
     }
