@@ -10,33 +10,63 @@ use exoskel_journal::StorageBackend;
 /// What a disk writes whole or not at all.
 const SECTOR_BYTES: usize = 512;
 
-/// The power of a machine, which goes at some step of its disks.
+/// The power of a machine, which goes at some step of its disks: in a write, which shows when its disk is asked to have all written. The store
+/// writes pages in no certain order, so what was written of them by then is drawn.
 #[derive(Debug)]
-pub(super) struct Power {
+pub(crate) struct Power {
     steps: AtomicU64,
-    ends_at: u64,
+    ends_at: AtomicU64,
+    is_off: AtomicBool,
 }
 
 impl Power {
-    pub(super) fn on(ends_at: u64) -> Arc<Self> {
+    pub(crate) fn on(ends_at: u64) -> Arc<Self> {
         Arc::new(Self {
             steps: AtomicU64::new(0),
-            ends_at,
+            ends_at: AtomicU64::new(ends_at),
+            is_off: AtomicBool::new(false),
         })
     }
 
+    /// It goes after so many more steps.
+    pub(crate) fn end_after(&self, steps: u64) {
+        let ends_at = self.steps().saturating_add(steps);
+        self.ends_at.store(ends_at, Ordering::Relaxed);
+    }
+
+    /// It goes now, between two steps.
+    pub(crate) fn end(&self) {
+        self.is_off.store(true, Ordering::Relaxed);
+    }
+
+    /// It has not gone: a disk was full, and there is room again.
+    pub(crate) fn stay(&self) {
+        self.ends_at.store(u64::MAX, Ordering::Relaxed);
+        self.is_off.store(false, Ordering::Relaxed);
+    }
+
     /// Steps so far.
-    pub(super) fn steps(&self) -> u64 {
+    pub(crate) fn steps(&self) -> u64 {
         self.steps.load(Ordering::Relaxed)
     }
 
-    pub(super) fn is_off(&self) -> bool {
-        self.steps() > self.ends_at
+    pub(crate) fn is_off(&self) -> bool {
+        self.is_off.load(Ordering::Relaxed)
     }
 
-    /// One more step; an error if the power goes in it.
+    /// One more step.
     fn step(&self) -> io::Result<()> {
+        self.check()?;
         self.steps.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// One more step, behind which all before it is written; an error if the power has gone in one of them.
+    fn barrier(&self) -> io::Result<()> {
+        self.step()?;
+        if self.steps() > self.ends_at.load(Ordering::Relaxed) {
+            self.end();
+        }
         self.check()
     }
 
@@ -55,6 +85,13 @@ enum Change {
 }
 
 impl Change {
+    fn offset(&self) -> usize {
+        match self {
+            Self::Length(length) => *length,
+            Self::Write(offset, _) => *offset,
+        }
+    }
+
     fn apply(&self, contents: &mut Vec<u8>) {
         match self {
             Self::Length(length) => contents.resize(*length, 0),
@@ -92,13 +129,45 @@ struct DiskState {
     /// What the machine reads.
     contents: Vec<u8>,
     unsynced: Vec<Change>,
-    /// The last change, which the power went in.
-    half_done: Option<Change>,
+    /// So many of these came before the last barrier.
+    settled: usize,
+    /// The power has gone in the others.
+    is_in_write: bool,
+}
+
+impl DiskState {
+    fn change(&mut self, change: Change) {
+        change.apply(&mut self.contents);
+        self.unsynced.push(change);
+    }
+
+    /// What comes next is written behind all that came before.
+    fn settle(&mut self) {
+        // In whatever order it came.
+        self.unsynced[self.settled..].sort_by_key(Change::offset);
+        self.settled = self.unsynced.len();
+    }
+
+    fn sync(&mut self) {
+        for change in std::mem::take(&mut self.unsynced) {
+            change.apply(&mut self.synced);
+        }
+        self.settled = 0;
+    }
+
+    /// The power may have gone in what came since the last barrier.
+    fn barrier(&mut self, power: &Power) -> io::Result<()> {
+        let passed = power.barrier();
+        if passed.is_err() && self.settled < self.unsynced.len() {
+            self.is_in_write = true;
+        }
+        passed
+    }
 }
 
 /// A file on a disk. Copies are the same file.
 #[derive(Debug, Clone)]
-pub(super) struct Disk {
+pub(crate) struct Disk {
     state: Arc<Mutex<DiskState>>,
     power: Arc<Power>,
     has_crashed: bool,
@@ -106,7 +175,7 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    pub(super) fn new(power: &Arc<Power>) -> Self {
+    pub(crate) fn new(power: &Arc<Power>) -> Self {
         Self {
             state: Arc::default(),
             power: power.clone(),
@@ -116,7 +185,7 @@ impl Disk {
     }
 
     /// A disk that holds this, after a crash.
-    pub(super) fn holding(contents: Vec<u8>, power: &Arc<Power>) -> Self {
+    pub(crate) fn holding(contents: Vec<u8>, power: &Arc<Power>) -> Self {
         Self {
             state: Arc::new(Mutex::new(DiskState {
                 synced: contents.clone(),
@@ -129,81 +198,87 @@ impl Disk {
         }
     }
 
-    pub(super) fn power(&self) -> &Power {
+    pub(crate) fn power(&self) -> &Power {
         &self.power
     }
 
     /// A run has begun its journal here.
-    pub(super) fn begun(&self) {
+    pub(crate) fn begun(&self) {
         self.is_begun.store(true, Ordering::Relaxed);
     }
 
     /// Whether one has.
-    pub(super) fn is_begun(&self) -> bool {
+    pub(crate) fn is_begun(&self) -> bool {
         self.is_begun.load(Ordering::Relaxed)
     }
 
     /// Whether an earlier life ended in a crash.
-    pub(super) fn has_crashed(&self) -> bool {
+    pub(crate) fn has_crashed(&self) -> bool {
         self.has_crashed
     }
 
-    pub(super) fn contents(&self) -> Vec<u8> {
+    pub(crate) fn contents(&self) -> Vec<u8> {
         self.state().contents.clone()
     }
 
-    /// What is left. If the process was killed, all that it had handed to the kernel, else what was synced and any of the rest: each
-    /// sector for itself, so later writes may be there without earlier ones.
-    pub(super) fn after_crash(
+    /// The process has not ended in a write: all is written.
+    pub(crate) fn goes_on(&self) {
+        self.state().is_in_write = false;
+    }
+
+    /// What is left. If the process was killed, all that it had handed to the kernel, which may still lose what was not synced. Else what was synced and any
+    /// of the rest: each sector for itself, so later writes may be there without earlier ones.
+    pub(crate) fn after_crash(
         &self,
         is_killed: bool,
         random: &mut SplitMix64,
         power: &Arc<Power>,
     ) -> Self {
         let mut state = self.state();
-        let half_done = state.half_done.take();
-        let mut contents = match is_killed {
-            true => state.contents.clone(),
-            false => state.synced.clone(),
+        let written = state.settled;
+        state.settle();
+        let mut left = DiskState {
+            synced: state.synced.clone(),
+            contents: state.synced.clone(),
+            ..DiskState::default()
         };
-        let mut unsynced = match is_killed {
-            true => Vec::new(),
-            false => std::mem::take(&mut state.unsynced),
+        let mut unsynced = std::mem::take(&mut state.unsynced);
+        let lost = match (is_killed, state.is_in_write) {
+            (true, true) => unsynced.split_off(written),
+            (true, false) => Vec::new(),
+            (false, _) => std::mem::take(&mut unsynced),
         };
-        unsynced.extend(half_done);
+        unsynced.into_iter().for_each(|change| left.change(change));
         // Disks that keep nearly nothing, nearly all, and anything between.
         let kept = random.below(5);
-        for change in unsynced {
+        for change in lost {
             match random.below(4) < kept {
                 // In one piece.
-                true if random.below(2) == 0 => change.apply(&mut contents),
+                true if random.below(2) == 0 => left.change(change),
                 true => {
                     for part in change.torn() {
                         if random.below(4) < kept {
-                            part.apply(&mut contents);
+                            left.change(part);
                         }
                     }
                 }
                 false => {}
             }
         }
-        Self::holding(contents, power)
+        match is_killed {
+            true => left.settled = left.unsynced.len(),
+            false => left.sync(),
+        }
+        Self {
+            state: Arc::new(Mutex::new(left)),
+            power: power.clone(),
+            has_crashed: true,
+            is_begun: Arc::default(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, DiskState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn change(&self, change: Change) -> io::Result<()> {
-        self.power.check()?;
-        let mut state = self.state();
-        if let Err(error) = self.power.step() {
-            state.half_done = Some(change);
-            return Err(error);
-        }
-        change.apply(&mut state.contents);
-        state.unsynced.push(change);
-        Ok(())
     }
 }
 
@@ -223,20 +298,29 @@ impl StorageBackend for Disk {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.change(Change::Length(len as usize))
+        let mut state = self.state();
+        self.power.check()?;
+        state.settle();
+        state.change(Change::Length(len as usize));
+        // The length alone may be missing.
+        state.settled = state.unsynced.len() - 1;
+        state.barrier(&self.power)?;
+        state.settled = state.unsynced.len();
+        Ok(())
     }
 
     fn sync_data(&self, _eventual: bool) -> io::Result<()> {
-        self.power.check()?;
-        self.power.step()?;
         let mut state = self.state();
-        for change in std::mem::take(&mut state.unsynced) {
-            change.apply(&mut state.synced);
-        }
+        state.barrier(&self.power)?;
+        state.settle();
+        state.sync();
         Ok(())
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.change(Change::Write(offset as usize, data.to_vec()))
+        self.power.step()?;
+        self.state()
+            .change(Change::Write(offset as usize, data.to_vec()));
+        Ok(())
     }
 }
