@@ -16,7 +16,7 @@ from exoskel import _core, sim
 from exoskel.cli import main
 
 # Skeletons of which there may be another number of outcomes than of items.
-CHANGES_NUMBER = re.compile(r"\b(FlatMap\(|Feedback\(|Reduce \{)")
+CHANGES_NUMBER = re.compile(r"\b(FlatMap\(|Feedback\(|Reduce \{|Scan \{[^}]*initial: Some)")
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> dict[str, Any]:

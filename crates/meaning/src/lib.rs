@@ -8,17 +8,19 @@
 //! # Layout
 //!
 //! * `generator`: random numbers, and programs made of them; `functions`: which functions a program has
-//! * `meaning`: values, functions, and what programs mean; `expectation`: what the outcomes of a stream must be
+//! * `meaning`: values, functions, and what programs mean; `expectation`, `carried`: what the outcomes of a stream must be
 //! * `steps`: what a slot does with an item
 
 #![forbid(unsafe_code)]
 
+mod carried;
 mod expectation;
 mod functions;
 mod generator;
 pub mod meaning;
 pub mod steps;
 
+pub use carried::{CarriedExpectation, carries};
 pub use expectation::Expectation;
 pub use functions::{functions, renumbered};
 pub use generator::{Random, program};

@@ -12,7 +12,7 @@ pub struct Value {
 }
 
 /// What functions work on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Data {
     /// A number.
     Number(u64),

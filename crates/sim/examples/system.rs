@@ -1,5 +1,5 @@
 //! Plays the whole system in virtual time: `--seed N` one seed with what it was made of, `--from N --count K` many, `--seconds S`
-//! fresh ones for so long. Each is played twice: the same seed must give the same digest.
+//! fresh ones for so long. Each is played twice: the same seed must give the same digest. With `--once` it is not, for twice as many seeds.
 
 #![expect(
     clippy::disallowed_methods,
@@ -11,7 +11,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use exoskel_sim::system::{Scenario, play_twice};
+use exoskel_sim::system::{Scenario, play_once, play_twice};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -21,12 +21,13 @@ fn main() -> ExitCode {
     };
     if let Some(seed) = value("--seed") {
         println!("{:#?}", Scenario::from_seed(seed));
-        return if play(seed, true) {
+        return if play(seed, true, false) {
             ExitCode::SUCCESS
         } else {
             ExitCode::FAILURE
         };
     }
+    let once = arguments.iter().any(|argument| argument == "--once");
     let seconds = value("--seconds").map(Duration::from_secs);
     let fresh = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -44,7 +45,7 @@ fn main() -> ExitCode {
             break;
         }
         played += 1;
-        failed += u64::from(!play(seed, false));
+        failed += u64::from(!play(seed, false, once));
     }
     println!(
         "{played} seeds from {first} in {:.1} s, {failed} failed",
@@ -58,8 +59,13 @@ fn main() -> ExitCode {
 }
 
 /// Plays a seed; says whether it held what is promised.
-fn play(seed: u64, is_told: bool) -> bool {
-    match play_twice(&Scenario::from_seed(seed)) {
+fn play(seed: u64, is_told: bool, once: bool) -> bool {
+    let scenario = Scenario::from_seed(seed);
+    let played = match once {
+        true => play_once(&scenario),
+        false => play_twice(&scenario),
+    };
+    match played {
         Ok(report) => {
             if is_told {
                 println!("{report:#?}");

@@ -3,9 +3,8 @@
 //! The journal and the delivery are those of real runs. The sink is a file on a faulty disk, the results come in an order that the seed
 //! draws: one for each item, any number of them, or one of all items together, which are folded. After each crash the run goes on from what the disks still have, until it ends: then the sink must hold each result once.
 
-mod faulty_disk;
 mod fold;
-mod sink;
+pub(crate) mod sink;
 
 use std::time::Duration;
 
@@ -15,9 +14,9 @@ use exoskel_journal::{
     StorageBackend,
 };
 
-use self::faulty_disk::{Disk, Power};
 use self::fold::FoldSink;
 use self::sink::FileSink;
+use crate::faulty_disk::{Disk, Power};
 
 /// What is broken on purpose, to show that the checks see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,6 +15,7 @@
 //! * `contracts`: how many slots there are, with work that changes
 //! * `conversation`: two sessions and the wire between them
 //! * `farm`: farms and pipelines of thousands of slots, and a manager whose work takes time
+//! * `faulty_disk`: a disk that loses and tears what was not synced
 //! * `agenda`: what happens when; `network`: how long a message is on the way; `service`: how long a function takes; `violation`: a broken promise; `twice`: a run that is played twice
 
 #![forbid(unsafe_code)]
@@ -24,6 +25,7 @@ pub mod contracts;
 mod conversation;
 pub mod deliveries;
 mod farm;
+mod faulty_disk;
 pub mod jobs;
 mod network;
 pub mod peers;

@@ -89,6 +89,7 @@ fn calm(seed: u64, slots: usize, skeleton: &Skeleton, items: u64, service: Servi
         timeout: Duration::ZERO,
         cancels_one_in: 0,
         closes_after: None,
+        has_journal: false,
     };
     Scenario {
         seed,
@@ -112,6 +113,7 @@ fn calm(seed: u64, slots: usize, skeleton: &Skeleton, items: u64, service: Servi
         timer_slack: Duration::ZERO,
         config: SchedulerConfig::default(),
         faults: Vec::new(),
+        broken_delivery: None,
         steps_max: 10_000_000,
     }
 }

@@ -39,6 +39,7 @@ fn everything_holds_whatever_happens() {
         all.refused += report.refused;
         all.exhausted += report.exhausted;
         all.overdue += report.overdue;
+        all.too_large += report.too_large;
         all.unsent += report.unsent;
         all.cancelled += report.cancelled;
         all.slots_lost += report.slots_lost;
@@ -51,6 +52,11 @@ fn everything_holds_whatever_happens() {
         all.recruited += report.recruited;
         all.expanded += report.expanded;
         all.folded += report.folded;
+        all.carried += report.carried;
+        all.commits += report.commits;
+        all.continued += report.continued;
+        all.early_found += report.early_found;
+        all.ended_in_write += report.ended_in_write;
         all.announced += report.announced;
         all.tokens_seen += report.tokens_seen;
         all.unfit += report.unfit;
@@ -66,6 +72,7 @@ fn everything_holds_whatever_happens() {
         all.refused,
         all.exhausted,
         all.overdue,
+        all.too_large,
         all.unsent,
         all.cancelled,
         all.left,
@@ -79,6 +86,11 @@ fn everything_holds_whatever_happens() {
         all.recruited,
         all.expanded,
         all.folded,
+        all.carried,
+        all.commits,
+        all.continued,
+        all.early_found,
+        all.ended_in_write,
         all.announced,
         all.tokens_seen,
         all.unfit,

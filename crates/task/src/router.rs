@@ -176,7 +176,10 @@ struct Slot {
 struct Stream {
     /// That of its first line.
     id: StreamId,
+    /// With the values among them.
     functions: Vec<Function>,
+    /// Those that slots call.
+    at_slots: Vec<Function>,
     call: Call,
     rules: ItemRules,
     bounded: bool,

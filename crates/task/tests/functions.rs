@@ -147,3 +147,31 @@ fn what_waits_can_be_taken_back() {
     assert!(router.cancel_waiting(0, NOW).is_empty());
     assert!(router.cancel_waiting(1, NOW).is_empty());
 }
+
+/// Aim: the first state of a program travels with the items that need it, protected as they are, and never as a function.
+#[test]
+fn a_first_state_is_no_function() {
+    let mut router = site();
+    let plan = StreamPlan {
+        skeleton: Skeleton::Stateful {
+            function: FunctionId(1),
+            initial: FunctionId(0),
+        },
+        functions: [10, 20]
+            .map(|number| Function {
+                digest: [number; 32],
+                pickle: Bytes::from(vec![number; 10]),
+            })
+            .to_vec(),
+        call: Call::Item,
+        tickets: Tickets::Bounded,
+        timeout: None,
+        retries_on: None,
+        tells_ends: false,
+    };
+    router.open(0, plan, NOW).unwrap();
+    let mut builder = BatchBuilder::default();
+    builder.push(Format::Pickle, &[7], &[], Vec::new());
+    router.admit(0, builder.take(Origin::user()), NOW);
+    assert_eq!(told(&mut router, false), ["function 20", "define 20"]);
+}

@@ -4,15 +4,15 @@ use std::io;
 
 use exoskel_journal::{EarlyResult, JournalError, ResultSink, StorageBackend};
 
-use super::faulty_disk::Disk;
 use super::{BrokenDelivery, is_restricted};
+use crate::faulty_disk::Disk;
 
 /// So many bytes are kept in memory before they are handed to the disk.
 const BUFFER_BYTES: usize = 700;
 
 /// Appends each result with its length.
 #[derive(Debug)]
-pub(super) struct FileSink {
+pub(crate) struct FileSink {
     disk: Disk,
     end: u64,
     buffer: Vec<u8>,
@@ -22,7 +22,7 @@ pub(super) struct FileSink {
 }
 
 impl FileSink {
-    pub(super) fn new(disk: Disk, broken: Option<BrokenDelivery>) -> Self {
+    pub(crate) fn new(disk: Disk, broken: Option<BrokenDelivery>) -> Self {
         Self {
             disk,
             end: 0,
@@ -32,7 +32,7 @@ impl FileSink {
         }
     }
 
-    pub(super) fn cut_back(&mut self, position: &[u8]) -> Result<(), JournalError> {
+    pub(crate) fn cut_back(&mut self, position: &[u8]) -> Result<(), JournalError> {
         let position = position.try_into().map(u64::from_le_bytes);
         self.end = position.map_err(|_| failed("no position"))?;
         let length = self.disk.len().map_err(JournalError::Disk)?;
@@ -56,12 +56,12 @@ impl FileSink {
 }
 
 /// Nothing of the journal's is wrong.
-pub(super) fn failed(what: &str) -> JournalError {
+pub(crate) fn failed(what: &str) -> JournalError {
     JournalError::Disk(io::Error::other(what.to_owned()))
 }
 
 /// A result as it stands in the file.
-pub(super) fn framed(result: &[u8]) -> Vec<u8> {
+pub(crate) fn framed(result: &[u8]) -> Vec<u8> {
     let mut framed = (result.len() as u32).to_le_bytes().to_vec();
     framed.extend_from_slice(result);
     framed

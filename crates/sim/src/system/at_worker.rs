@@ -468,6 +468,10 @@ impl Machine {
 }
 
 /// The streams of a process of the manager: a worker that has not noticed its end runs items of a former one.
-fn streams_of<'a>(former: &'a [Streams], current: &'a Streams, life: u32) -> &'a Streams {
+pub(super) fn streams_of<'a>(
+    former: &'a [Streams],
+    current: &'a Streams,
+    life: u32,
+) -> &'a Streams {
     former.get(life as usize).unwrap_or(current)
 }

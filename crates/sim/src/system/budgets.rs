@@ -1,8 +1,9 @@
 //! What is inside, held and queued at the manager keeps within its limits.
 
-use exoskel_flow::StreamId;
+use exoskel_flow::{SchedulerConfig, StreamId};
 
 use super::machine::Machine;
+use super::streams::User;
 use crate::violation::Violation;
 
 impl Machine {
@@ -16,9 +17,9 @@ impl Machine {
     fn check_budgets(&self) -> Result<(), Violation> {
         let config = &self.scenario.config;
         let mut input_max = 0;
-        for (id, number) in self.streams.first_lines() {
+        let scheduler = self.manager.machine.router().scheduler();
+        for (id, number, line) in self.streams.lines() {
             let user = &self.streams.users[number];
-            let scheduler = self.manager.machine.router().scheduler();
             let Some(progress) = scheduler.progress(StreamId(id)) else {
                 continue;
             };
@@ -28,19 +29,16 @@ impl Machine {
             } else {
                 config.tickets_max
             };
-            if inside > u64::from(limit) {
+            if line == 0 && inside > u64::from(limit) {
                 return self
                     .world
                     .broken(format!("{inside} items of stream {number} are inside"));
             }
-            let largest = user.scenario.result_bytes_max + RECORD_OVERHEAD;
             let (held, reserved) = scheduler.result_bytes(StreamId(id));
-            let least = (config.grant_bytes_min + RECORD_OVERHEAD) * inside + 2 * largest;
-            // Of lines side by side each has the least that it needs.
-            let has_one_line = user.program.lines() == 1;
-            if has_one_line && held + reserved > config.result_budget_bytes + least {
+            let most = most_held(config, user, line, inside);
+            if held + reserved > most {
                 return self.world.broken(format!(
-                    "{held} result bytes of stream {number} held and {reserved} reserved"
+                    "{held} result bytes of line {line} of stream {number} held and {reserved} reserved, expected at most {most} for {inside} items"
                 ));
             }
             input_max = input_max.max(user.message_bytes_max() + RECORD_OVERHEAD);
@@ -59,6 +57,22 @@ impl Machine {
         }
         Ok(())
     }
+}
+
+/// The most bytes of results of a line that so many items of it are the reason of: the budget, what each may have without asking, and the token and the
+/// result of the oldest one, which may always move. Where items wait for what they were made into, that holds for each of them: it has the list of the
+/// parts' results, or is a part whose result is taken with those of all others.
+fn most_held(config: &SchedulerConfig, user: &User, line: u16, inside: u64) -> u64 {
+    let largest = match user.program.lines() {
+        1 => user.scenario.result_bytes_max + RECORD_OVERHEAD,
+        _ => user.message_bytes_max() + RECORD_OVERHEAD,
+    };
+    let each = config.grant_bytes_min + RECORD_OVERHEAD;
+    let always = match user.program.waits_for_parts(line) {
+        true => largest * (inside + 2),
+        false => 2 * largest,
+    };
+    config.result_budget_bytes + each * inside + always
 }
 
 /// What a record has besides its contents, and what the contents have besides their size.

@@ -1,7 +1,7 @@
 //! What items hold: a value, and bytes that follow from it, so that whoever gets one can tell whether it is unaltered.
 
 use bytes::Bytes;
-use exoskel_meaning::meaning::{Data, Raised};
+use exoskel_meaning::meaning::{self, Data, Raised};
 use exoskel_task::message::Digest;
 use exoskel_task::payload::Record;
 use exoskel_task::router::Function;
@@ -34,6 +34,8 @@ pub(super) enum What {
     Item(Data),
     /// What a function has made.
     Made(Data),
+    /// What a state begins with.
+    Initial,
     /// A function raised.
     Raised(Raised),
     /// A result of so many bytes was over its limit.
@@ -64,7 +66,7 @@ const EXCEPTION_BYTES_MAX: u64 = 40;
 impl Token {
     /// Whether it is an exception.
     pub(super) fn is_exception(&self) -> bool {
-        !matches!(self.what, What::Item(_) | What::Made(_))
+        !matches!(self.what, What::Item(_) | What::Made(_) | What::Initial)
     }
 
     /// The record and its bulk parts.
@@ -80,6 +82,8 @@ impl Token {
             What::Raised(_) => (2, EXCEPTION_BYTES_MAX),
             What::TooLarge(_) => (3, EXCEPTION_BYTES_MAX),
             What::Unsent(_) => (4, EXCEPTION_BYTES_MAX),
+            // It has no bulk.
+            What::Initial => (5, EXCEPTION_BYTES_MAX),
         };
         head.push(kind);
         match &self.what {
@@ -91,6 +95,7 @@ impl Token {
             What::TooLarge(number) | What::Unsent(number) => {
                 head.extend_from_slice(&number.to_be_bytes());
             }
+            What::Initial => {}
         }
         let mut place = RunDigest::default();
         place.bytes(&head);
@@ -121,6 +126,15 @@ impl Token {
         is_whole.then_some(token)
     }
 
+    /// The value that it holds, if it holds one.
+    pub(super) fn data(&self) -> Option<Data> {
+        match &self.what {
+            What::Item(data) | What::Made(data) => Some(data.clone()),
+            What::Initial => Some(meaning::initial()),
+            What::Raised(_) | What::TooLarge(_) | What::Unsent(_) => None,
+        }
+    }
+
     /// What a record claims to hold.
     fn claimed(body: &[u8]) -> Option<Self> {
         let rest = body.strip_prefix(&MARK)?;
@@ -137,7 +151,8 @@ impl Token {
                 sum: number(rest.get(4..)?)?,
             }),
             3 => What::TooLarge(number(rest)?),
-            _ => What::Unsent(number(rest)?),
+            4 => What::Unsent(number(rest)?),
+            _ => What::Initial,
         };
         Some(Self {
             life: u32::from_be_bytes(*life),

@@ -10,6 +10,7 @@ use exoskel_node::manager::ManagerAction;
 use exoskel_node::slot::SlotAnswer;
 use exoskel_task::slot_queue::{Outgoing, Overdue};
 
+use super::at_worker::streams_of;
 use super::interpreter::SHARED;
 use super::machine::Machine;
 use super::scenario::Node;
@@ -101,9 +102,13 @@ impl Machine {
                 let told = self.streams.users[stream as usize].told_total(count);
                 return told.or_else(|what| self.world.broken(format!("stream {stream}: {what}")));
             }
+            ManagerAction::Ends { stream, ends } => {
+                if let Some(run) = self.journals.run(stream as usize) {
+                    run.told_ends(ends);
+                }
+            }
             other @ (ManagerAction::Start(_)
             | ManagerAction::End(_)
-            | ManagerAction::Ends { .. }
             | ManagerAction::LostTrack { .. }
             | ManagerAction::Hearsay { .. }) => {
                 return self.world.broken(format!("the manager wants {other:?}"));
@@ -257,15 +262,20 @@ impl Machine {
 
     /// What runs may be overdue.
     pub(super) fn look(&mut self, number: usize, life: u32) -> Result<(), Violation> {
-        let now = self.workers[number].clock.shows(self.world.now);
-        let Some(process) = self.process_of(number, life) else {
+        let worker = &mut self.workers[number];
+        let now = worker.clock.shows(self.world.now);
+        let streams = streams_of(&self.former, &self.streams, worker.manager_life);
+        if worker.life != life {
+            return Ok(());
+        }
+        let State::Up(process) = &mut worker.state else {
             return Ok(());
         };
         process.look = None;
         match process.machine.look(now) {
             None => {}
             Some(Overdue::Tell) => {
-                let told = process.interpreter.told(&mut process.machine, now);
+                let told = process.interpreter.told(&mut process.machine, streams, now);
                 if let Some(turn) = told {
                     self.turn(number, turn)?;
                     return self.work(number);

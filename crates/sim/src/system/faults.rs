@@ -76,6 +76,14 @@ impl Machine {
                     .retain(|event| matches!(event, Event::Join(..)));
                 Ok(())
             }
+            InjectedFault::EndInWrite {
+                writes,
+                end,
+                restart,
+            } => {
+                self.journals.end_in_write(writes, end, restart);
+                Ok(())
+            }
             InjectedFault::Leave { worker } => {
                 if self.workers[worker].is_held {
                     return Ok(());
@@ -243,6 +251,7 @@ impl Machine {
             return Ok(());
         }
         self.report.crashes += 1;
+        self.journals.crash(silent, &mut self.world.random);
         let life = self.manager.life + 1;
         let streams = match Streams::new(&self.scenario, life) {
             Ok(streams) => streams,

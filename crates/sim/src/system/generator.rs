@@ -6,13 +6,13 @@ use exoskel_flow::contract::{Contract, ItemsDeadline};
 use exoskel_flow::{FunctionId, SchedulerConfig, Skeleton};
 use exoskel_link::{CipherSuite, EpochLimits, Limits, Protection, Protections};
 use exoskel_meaning::meaning::RAISING;
-use exoskel_meaning::{Random, program, renumbered};
+use exoskel_meaning::{Random, carries, program, renumbered};
 use exoskel_task::message::ENVELOPE_BYTES_MAX;
 use exoskel_task::payload::Format;
 
 use super::handshake::agreed;
 use super::scenario::{
-    InjectedFault, KeyRoom, Node, Scenario, StreamScenario, TakingOrder, WorkerScenario,
+    InjectedFault, KeyRoom, Node, Scenario, StreamScenario, TakingOrder, WorkerScenario, WriteEnd,
 };
 use crate::network::LinkModel;
 use crate::service::Service;
@@ -57,7 +57,7 @@ impl Generator {
         let count = 1 + self.random.below(workers_max);
         let workers: Vec<_> = (0..count).map(|_| self.worker()).collect();
         let limits = Limits {
-            message_bytes_max: self.pick(&[192 << 10, 1 << 20, 1 << 24]),
+            message_bytes_max: self.pick(&[256 << 10, 1 << 20, 1 << 24]),
             credit_bytes: self.pick(&[16 << 10, 1 << 20, 8 << 20]),
             ..Limits::default()
         };
@@ -98,6 +98,7 @@ impl Generator {
             timer_slack: Duration::from_micros(self.pick(&[0, 100, 5000])),
             config,
             faults: Vec::new(),
+            broken_delivery: None,
             steps_max: STEPS_MAX,
             workers,
             streams,
@@ -114,6 +115,7 @@ impl Generator {
             self.wants(&mut scenario);
         }
         late_poison(&mut scenario);
+        journals(&mut scenario);
         // By numbers of their own, so that all else of a seed's scenario stays as it was.
         let mut own = SplitMix64::new(seed ^ 0x57A6_61E5_C091_E502);
         scenario.config.stragglers = [0, 110, 300][own.below(3) as usize];
@@ -247,6 +249,7 @@ impl Generator {
             timeout: Duration::ZERO,
             cancels_one_in: if cancels { 10 } else { 0 },
             closes_after: self.chance(8).then(|| self.random.below(items)),
+            has_journal: false,
         }
     }
 
@@ -265,10 +268,18 @@ impl Generator {
                 continue;
             }
             let raises = random.is(3);
-            stream.skeleton = program(&mut random, raises, false);
+            // By numbers of its own: the programs of all others stay as they were.
+            let mut own = Random::new(scenario.seed ^ 0x5CA4_57A7 ^ number << 40);
+            stream.skeleton = match own.is(2) {
+                true => program(&mut own, raises, true),
+                false => program(&mut random, raises, false),
+            };
             stream.items = stream.items.min(PATTERN_ITEMS_MAX);
             stream.poison.retain(|index| *index < stream.items);
-            stream.result_bytes_max = stream.result_bytes_max.min(result_bytes_max);
+            // A row with states keeps its large results: some are over a limit, with the state or without it.
+            if !is_row_with_states(&stream.skeleton) {
+                stream.result_bytes_max = stream.result_bytes_max.min(result_bytes_max);
+            }
             // Whoever hands items over without an end has one outcome for each.
             stream.unbounded &= stream.skeleton.keeps_number();
         }
@@ -614,4 +625,61 @@ fn late_poison(scenario: &mut Scenario) {
             stream.poison = vec![random.below(stream.items)];
         }
     }
+}
+
+/// Some streams go to a sink with a journal, and some of their managers end in a write. By numbers of its own, so that all else of a seed's scenario stays
+/// as it was.
+fn journals(scenario: &mut Scenario) {
+    let mut random = SplitMix64::new(scenario.seed ^ 0x10A2_7A15_0F1E_5EED);
+    for stream in &mut scenario.streams {
+        if random.below(3) > 0 || !may_have_journal(&stream.skeleton) {
+            continue;
+        }
+        stream.has_journal = true;
+        // A run has all outcomes, in order where items have any number of them.
+        stream.closes_after = None;
+        stream.cancels_one_in = 0;
+        stream.unbounded = false;
+        stream.order = match stream.skeleton.keeps_number() {
+            true => TakingOrder::Completion,
+            false => TakingOrder::Admission,
+        };
+    }
+    if !scenario.streams.iter().any(|stream| stream.has_journal) {
+        return;
+    }
+    let horizon = horizon(scenario);
+    for _ in 0..[0, 1, 1, 2, 3, 4][random.below(6) as usize] {
+        let at = random.between(Duration::ZERO, horizon);
+        let end = InjectedFault::EndInWrite {
+            writes: random.below(60),
+            end: [WriteEnd::HostGone, WriteEnd::Killed, WriteEnd::DiskFull]
+                [random.below(3) as usize],
+            restart: random.between(Duration::ZERO, Duration::from_millis(300)),
+        };
+        scenario.faults.push((at, end));
+    }
+    scenario.faults.sort_by_key(|(at, _)| *at);
+}
+
+/// Whether a run of this program can have a journal here: one with a state that is carried can't, and a reduction goes to the manager's process in slices.
+fn may_have_journal(skeleton: &Skeleton) -> bool {
+    match skeleton {
+        Skeleton::Reduce { .. } | Skeleton::Stateful { .. } | Skeleton::Scan { .. } => false,
+        Skeleton::Pipeline(stages) => stages.iter().all(may_have_journal),
+        _ => true,
+    }
+}
+
+/// Whether a program has states and no lists.
+fn is_row_with_states(skeleton: &Skeleton) -> bool {
+    fn is_row(skeleton: &Skeleton) -> bool {
+        match skeleton {
+            Skeleton::Seq(_) | Skeleton::Stateful { .. } | Skeleton::Scan { .. } => true,
+            Skeleton::Farm(inner) => is_row(inner),
+            Skeleton::Pipeline(stages) => stages.iter().all(is_row),
+            _ => false,
+        }
+    }
+    carries(skeleton) && is_row(skeleton)
 }

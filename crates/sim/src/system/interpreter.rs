@@ -14,6 +14,7 @@ use exoskel_task::slot_queue::{
     Item, ItemKey, Outgoing, SerialPassage, TimeoutAnswer, TooLarge, Work,
 };
 
+use super::carrying::SimulatedState;
 use super::content::{OVERDUE, RETRIABLE, Token, What, number_of};
 use super::streams::Streams;
 use exoskel_determinism::SplitMix64;
@@ -40,9 +41,11 @@ pub(super) struct RunningItem {
     /// Functions of all segments that it passes.
     functions: u32,
     /// How its result is written.
-    format: Format,
+    pub(super) format: Format,
     /// What it is in front of this part.
-    passing: PassingItem,
+    pub(super) passing: PassingItem,
+    /// The state that it brings along.
+    carry: Option<SimulatedState>,
     /// It was told to end on its way to the rest of its functions.
     is_overdue: bool,
 }
@@ -74,19 +77,24 @@ impl RunningItem {
 #[derive(Debug)]
 pub(super) struct Interpreter {
     /// How results are written, whatever the items are.
-    format: Format,
+    pub(super) format: Format,
     /// Modules that the programs need and that are not here.
     lacks: Vec<String>,
     /// Whether the initializer raises, if there is one.
     initializer: Option<bool>,
     /// A piece of shared contents was asked for.
     awaits_piece: bool,
-    programs: BTreeMap<u32, Vec<SegmentFunctions>>,
+    pub(super) programs: BTreeMap<u32, Vec<SegmentFunctions>>,
     functions: BTreeSet<Digest>,
     /// What has passed a serial function whose lease is passed on.
     passed: Vec<RunningItem>,
     rest: VecDeque<RunningItem>,
     folding: Option<FoldedItems>,
+    /// The states of segments that carry one, and the last item whose result waits for the state behind it.
+    pub(super) carried: BTreeMap<(u32, u16), SimulatedState>,
+    pub(super) carrying: Option<ItemKey>,
+    /// Segments whose states could not be sent.
+    pub(super) told_one_by_one: BTreeSet<(u32, u16)>,
     pub(super) running: Option<RunningItem>,
     /// What runs won't end by itself; whether it does when it is told to.
     hangs: Option<bool>,
@@ -118,6 +126,9 @@ impl Interpreter {
             passed: Vec::new(),
             rest: VecDeque::new(),
             folding: None,
+            carried: BTreeMap::new(),
+            carrying: None,
+            told_one_by_one: BTreeSet::new(),
             running: None,
             hangs: None,
         }
@@ -171,6 +182,8 @@ impl Interpreter {
             let work = machine.begin_work(passage, now);
             turn.outgoing
                 .extend(self.end_folding_before(&work, machine, streams)?);
+            turn.outgoing
+                .extend(self.end_carrying_before(&work, machine, now, streams)?);
             match work {
                 Work::Code(code) => turn.outgoing.extend(self.code(code, machine, streams)?),
                 Work::Item(item) => self.item(item, streams, &mut turn)?,
@@ -279,6 +292,8 @@ impl Interpreter {
             }
             ToSlot::Forget { stream } => {
                 self.programs.remove(&stream);
+                self.carried.retain(|(of, _), _| *of != stream);
+                self.told_one_by_one.retain(|(of, _)| *of != stream);
             }
             ToSlot::Execute(_)
             | ToSlot::Recall { .. }
@@ -325,15 +340,28 @@ impl Interpreter {
                 (list.format, PassingItem::Parts(parts, state))
             }
         };
+        let carry = match item.lease == Lease::Kept && self.carries(&key, item.from) {
+            true => Some(self.state_before(&key, item.from, item.state, streams)?),
+            false => None,
+        };
+        let segments = self
+            .programs
+            .get(&key.stream)
+            .and_then(|segments| segments.get(usize::from(item.from)..=usize::from(key.to)))
+            .unwrap_or_default();
         let running = RunningItem {
             key,
+            carry,
             from: item.from,
             part: match item.lease {
                 Lease::None => FunctionPart::All,
                 Lease::Kept | Lease::PassedOn => FunctionPart::Serial,
             },
             lease: item.lease,
-            functions: functions().count() as u32,
+            functions: segments
+                .iter()
+                .map(|segment| segment.functions.len() as u32)
+                .sum(),
             passing,
             is_overdue: false,
             format: match written {
@@ -371,13 +399,17 @@ impl Interpreter {
     pub(super) fn told(
         &mut self,
         machine: &mut SlotMachine,
+        streams: &Streams,
         now: Duration,
     ) -> Option<Result<Turn, String>> {
         // Whoever works on a real item doesn't hear it before that is done.
         if self.hangs != Some(true) {
             return None;
         }
-        let running = self.running.take()?;
+        let mut running = self.running.take()?;
+        if let Some(before) = running.carry.take() {
+            return Some(self.carry(running, before, true, (machine, now), streams));
+        }
         if running.part == FunctionPart::Serial && running.lease == Lease::PassedOn {
             let is_overdue = true;
             self.passed.push(RunningItem {
@@ -414,6 +446,9 @@ impl Interpreter {
         let Some(mut running) = self.running.take() else {
             return Err("nothing ran".to_owned());
         };
+        if let Some(before) = running.carry.take() {
+            return self.carry(running, before, false, (machine, now), streams);
+        }
         let (key, from) = (running.key, running.from);
         let segments = match running.part {
             FunctionPart::All => from..=key.to,
@@ -625,7 +660,11 @@ impl Interpreter {
 }
 
 /// What writes a token into a record.
-fn push(token: Token, format: Format, streams: &Streams) -> impl FnOnce(&mut RecordWriter) + use<> {
+pub(super) fn push(
+    token: Token,
+    format: Format,
+    streams: &Streams,
+) -> impl FnOnce(&mut RecordWriter) + use<> {
     let sizes = streams.sizes(token.stream);
     move |writer: &mut RecordWriter| {
         let (body, bulk) = token.contents(sizes);

@@ -7,6 +7,7 @@ use exoskel_link::SessionConfig;
 
 use super::clock::Clock;
 use super::handshake::Channel;
+use super::journals::Journals;
 use super::manager::SimulatedManager;
 use super::report::Report;
 use super::scenario::{InjectedFault, Node, Scenario};
@@ -34,6 +35,8 @@ pub(super) struct Machine {
     pub(super) manager: SimulatedManager,
     pub(super) workers: Vec<Worker>,
     pub(super) streams: Streams,
+    /// What those streams have on disks that go to a sink with a journal.
+    pub(super) journals: Journals,
     /// Those of the manager's former processes, which nobody waits for any more.
     pub(super) former: Vec<Streams>,
     /// Connections that one end at least has not left.
@@ -46,7 +49,7 @@ pub(super) struct Machine {
     pub(super) worn: BTreeSet<usize>,
     /// Slots that a deadly item has taken down, by the manager's process, the stream and the item.
     pub(super) taken_down: BTreeMap<(u32, u64, u64), u32>,
-    deadline: Duration,
+    pub(super) deadline: Duration,
     pub(super) calm_from: Duration,
     /// Everybody has what they wanted.
     pub(super) is_settling: bool,
@@ -87,6 +90,7 @@ impl Machine {
             manager,
             workers,
             streams,
+            journals: Journals::new(&scenario),
             former: Vec::new(),
             channels: BTreeMap::new(),
             left: BTreeMap::new(),
@@ -120,7 +124,7 @@ impl Machine {
     }
 
     /// How long everything may take when nothing goes wrong, amply.
-    fn allowance(&self) -> Duration {
+    pub(super) fn allowance(&self) -> Duration {
         let (turn, slack) = (
             (self.scenario.link.latency + self.scenario.link.jitter) * 2,
             self.scenario.timer_slack,
@@ -158,6 +162,10 @@ impl Machine {
             self.step()?;
         }
         self.check_history()?;
+        let given_up = |number: usize| self.streams.users[number].is_given_up;
+        if let Err(what) = self.journals.check(given_up) {
+            return self.world.broken(what);
+        }
         self.report.steps = self.world.steps;
         self.report.digest = self.world.digest.value();
         self.report.ended_at = self.world.now;
@@ -169,6 +177,7 @@ impl Machine {
         self.report.refused = users.iter().map(|user| user.refused()).sum();
         self.report.exhausted = users.iter().map(|user| user.exhausted()).sum();
         self.report.overdue = users.iter().map(|user| user.overdue()).sum();
+        self.report.too_large = users.iter().map(|user| user.too_large()).sum();
         self.report.unsent = users.iter().map(|user| user.unsent()).sum();
         self.report.cancelled = users.iter().map(|user| user.taken_back()).sum();
         self.report.left = users.iter().map(|user| user.left()).sum();
@@ -212,10 +221,12 @@ impl Machine {
             ));
         }
         self.world.record(&event);
+        let is_workers = is_workers(&event);
         if let Some(event) = self.defer(event) {
             self.happen(event)?;
         }
-        if self.manager.is_held || self.manager.is_down {
+        // What only a worker knows wakes no manager.
+        if is_workers || self.manager.is_held || self.manager.is_down {
             return Ok(());
         }
         self.manage()
@@ -245,6 +256,7 @@ impl Machine {
             | Event::Open(..)
             | Event::Admit(..)
             | Event::Take(..)
+            | Event::Commit(..)
             | Event::Settle => Some(Node::Manager),
         };
         let (is_held, deferred) = match node {
@@ -336,8 +348,9 @@ impl Machine {
             Event::Open(stream, life) if life == self.manager.life => self.open(stream),
             Event::Admit(stream, life) if life == self.manager.life => self.admit(stream),
             Event::Take(stream, life) if life == self.manager.life => self.take(stream),
+            Event::Commit(stream, life) if life == self.manager.life => self.commit(stream),
             // Users that are gone.
-            Event::Open(..) | Event::Admit(..) | Event::Take(..) => Ok(()),
+            Event::Open(..) | Event::Admit(..) | Event::Take(..) | Event::Commit(..) => Ok(()),
             Event::Begin(life) => {
                 self.begin_manager(life);
                 Ok(())
@@ -376,17 +389,22 @@ impl Machine {
     }
 
     fn open(&mut self, number: usize) -> Result<(), Violation> {
-        let now = self.manager.clock.shows(self.world.now);
-        let user = &mut self.streams.users[number];
-        if user.is_closed {
+        if self.streams.users[number].is_closed || !self.begin_run(number)? {
             return Ok(());
         }
+        let now = self.manager.clock.shows(self.world.now);
+        let user = &mut self.streams.users[number];
         user.is_open = true;
+        let is_empty = user.scenario.items == 0;
+        user.input_ended |= is_empty;
         let plan = user.plan(number as u64);
         let lines = 0..user.program.lines();
         let opened = lines.map(|line| (number, line));
         self.streams.opened.extend(opened);
         let opened = self.manager.machine.open(number as u64, plan, now);
+        if is_empty {
+            self.manager.machine.end_of_input(number as u64, now);
+        }
         opened.or_else(|error| self.world.broken(error.to_string()))
     }
 
@@ -430,6 +448,10 @@ impl Machine {
         }
         if let Some((first, count)) = user.take() {
             self.manager.machine.taken(number as u64, first, count, now);
+            if !self.hand_to_run(number, first, count)? {
+                return Ok(());
+            }
+            let user = &mut self.streams.users[number];
             let busy = user.scenario.take_time * count;
             if user.has_outcomes() || !busy.is_zero() {
                 user.take_planned = true;
@@ -458,6 +480,14 @@ impl Machine {
             if user.is_done() {
                 if let Err(what) = user.check_all() {
                     return self.world.broken(format!("stream {number}: {what}"));
+                }
+                if self.journals.is_open(number) {
+                    if !user.commit_planned {
+                        user.commit_planned = true;
+                        let event = Event::Commit(number, self.manager.life);
+                        self.world.agenda.plan(self.world.now, event);
+                    }
+                    continue;
                 }
                 user.is_closed = true;
                 self.manager.machine.close_stream(number as u64, now);
@@ -508,5 +538,17 @@ impl Machine {
         self.is_ending = true;
         self.manager.machine.close();
         Ok(())
+    }
+}
+
+/// Whether something happens at a worker, and nowhere else.
+fn is_workers(event: &Event) -> bool {
+    match event {
+        Event::Arrive(_, way, _) | Event::Unpile(_, way) | Event::Broken(_, way) => {
+            *way == Way::ToWorker
+        }
+        Event::Writable(_, way) | Event::Timer(_, way) => *way == Way::ToManager,
+        Event::Done(..) | Event::Flush(..) | Event::Look(..) | Event::Join(..) => true,
+        _ => false,
     }
 }

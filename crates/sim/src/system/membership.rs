@@ -253,6 +253,7 @@ impl Machine {
             Ok(ToManager::Released { .. }) => self.report.released += 1,
             Ok(ToManager::Expanded { .. }) => self.report.expanded += 1,
             Ok(ToManager::Folded { .. }) => self.report.folded += 1,
+            Ok(ToManager::Carried { .. }) => self.report.carried += 1,
             Ok(_) => {}
             Err(error) => return self.world.broken(error.to_string()),
         }
@@ -307,8 +308,9 @@ impl Machine {
 
     /// Outcomes are not of somebody who was no longer allowed.
     pub(super) fn check_origin(&self, stream: u64, outcomes: &Outcomes) -> Result<(), Violation> {
-        // What is made into others, or waits for others, may have counted long before.
-        if self.streams.users[stream as usize].program.lines() > 1 {
+        // What is made into others, or waits for others, may have counted long before; so may what a state is of.
+        let program = &self.streams.users[stream as usize].program;
+        if program.lines() > 1 || program.carries() {
             return Ok(());
         }
         let origin = match &outcomes.contents {
@@ -350,6 +352,7 @@ impl Machine {
         user.is_closed = true;
         user.is_given_up = true;
         self.report.given_up += 1;
+        self.journals.close(stream as usize);
         self.manager.machine.close_stream(stream, now);
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use exoskel_flow::{FunctionId, Program, Segment, SegmentStep, Skeleton, Then};
 use exoskel_meaning::meaning::{self, Data, Outcome, Raised};
-use exoskel_meaning::{Expectation, functions, renumbered};
+use exoskel_meaning::{CarriedExpectation, Expectation, carries, functions, renumbered};
 
 /// What has come as an outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,8 +24,14 @@ pub(super) enum FoundOutcome {
 enum ExpectedOutcomes {
     /// Each item has one.
     Each(Vec<Outcome>),
-    /// Items are made into others, or into one. What has come is looked at in the end.
-    Together(Expectation, BTreeMap<u64, FoundOutcome>),
+    /// Items are made into others, or into one, or bring a state along. What has come is looked at in the end.
+    Together(TogetherExpected, BTreeMap<u64, FoundOutcome>),
+}
+
+#[derive(Debug)]
+enum TogetherExpected {
+    Items(Expectation),
+    States(CarriedExpectation),
 }
 
 /// The program of a stream.
@@ -39,6 +45,8 @@ pub(super) struct StreamProgram {
     items: Vec<Outcome>,
     expected: ExpectedOutcomes,
     is_reduced: bool,
+    keeps_number: bool,
+    carries: bool,
 }
 
 impl StreamProgram {
@@ -50,11 +58,17 @@ impl StreamProgram {
             FunctionId(place(number) as u32)
         });
         let compiled = Program::compile(&dense).map_err(|error| error.to_string())?;
-        let expected = match skeleton.keeps_number() {
-            true => ExpectedOutcomes::Each(meaning::run(skeleton, items.clone())),
-            false => {
-                let all = Expectation::of(skeleton, items.clone());
-                ExpectedOutcomes::Together(all, BTreeMap::new())
+        let (keeps_number, carries) = (skeleton.keeps_number(), carries(skeleton));
+        let together = |all| ExpectedOutcomes::Together(all, BTreeMap::new());
+        let expected = match (keeps_number, carries) {
+            (true, false) => ExpectedOutcomes::Each(meaning::run(skeleton, items.clone())),
+            (false, false) => together(TogetherExpected::Items(Expectation::of(
+                skeleton,
+                items.clone(),
+            ))),
+            (_, true) => {
+                let all = CarriedExpectation::of(skeleton, items.clone());
+                together(TogetherExpected::States(all))
             }
         };
         let last = match skeleton {
@@ -63,6 +77,8 @@ impl StreamProgram {
         };
         Ok(Self {
             is_reduced: matches!(last, Some(Skeleton::Reduce { .. })),
+            keeps_number,
+            carries,
             skeleton: dense,
             functions: table,
             compiled,
@@ -73,7 +89,12 @@ impl StreamProgram {
 
     /// Whether each item has one outcome.
     pub(super) fn keeps_number(&self) -> bool {
-        matches!(self.expected, ExpectedOutcomes::Each(_))
+        self.keeps_number
+    }
+
+    /// Whether items bring a state along.
+    pub(super) fn carries(&self) -> bool {
+        self.carries
     }
 
     /// Lines of items.
@@ -86,6 +107,13 @@ impl StreamProgram {
         let line = self.compiled.lines().get(usize::from(line));
         let segment = line.and_then(|line| line.segments.get(usize::from(segment)));
         segment.is_some_and(|segment| segment.serial)
+    }
+
+    /// Whether items of this line wait for what they were made into, or are what others wait for.
+    pub(super) fn waits_for_parts(&self, line: u16) -> bool {
+        let waits = |segment: &Segment| matches!(segment.then, Then::Expand { join: Some(_), .. });
+        let line = self.compiled.lines().get(usize::from(line));
+        line.is_some_and(|line| line.is_inner() || line.segments.iter().any(waits))
     }
 
     /// Segments of the user's items.
@@ -173,9 +201,15 @@ impl StreamProgram {
             |place: usize, expected: Option<&Outcome>| match (all.get(&(place as u64)), expected) {
                 (None, _) => !is_whole,
                 (Some(found), None) => *found == FoundOutcome::Ended,
+                // Items that ended on their way are not to be seen there, and the states behind them are others.
+                (Some(FoundOutcome::Raised(_)), _) if self.is_reduced && self.carries => true,
                 (Some(found), Some(expected)) => is_expected(found, expected, self.is_reduced),
             };
-        match expectation.allows(end as usize, is_whole, &mut accepts) {
+        let are_allowed = match expectation {
+            TogetherExpected::Items(all) => all.allows(end as usize, is_whole, &mut accepts),
+            TogetherExpected::States(all) => all.allows(end as usize, is_whole, &mut accepts),
+        };
+        match are_allowed {
             true => Ok(()),
             false => Err(format!(
                 "the outcomes can't be those of {:?}: {total:?} in all, {all:?}, expected {expectation:?}",

@@ -19,6 +19,8 @@ pub struct Report {
     pub exhausted: u64,
     /// Those of them that ran for too long.
     pub overdue: u64,
+    /// Those of them that were over a limit.
+    pub too_large: u64,
     /// Those of them that could not be sent.
     pub unsent: u64,
     /// Segments that slots began, of all items.
@@ -37,6 +39,16 @@ pub struct Report {
     pub crashes: u64,
     /// Times that a crashed manager was there again. What is said of items is of the last one's.
     pub restarts: u64,
+    /// Groups of results that were committed to journals.
+    pub commits: u64,
+    /// Times that a run with a journal was gone on with amid its items.
+    pub continued: u64,
+    /// Early results of former processes that were found in journals.
+    pub early_found: u64,
+    /// Journals that were damaged before they had been begun, and were removed.
+    pub removed: u64,
+    /// Processes that ended in a write.
+    pub ended_in_write: u64,
     /// Faults that happened.
     pub faults: u64,
     /// Times that the manager's sessions changed their keys.
@@ -49,6 +61,8 @@ pub struct Report {
     pub expanded: u64,
     /// Answers that say what several items were folded into.
     pub folded: u64,
+    /// Answers with the state behind their items.
+    pub carried: u64,
     /// Leases given back before their frame's end.
     pub released: u64,
     /// Results that waited for a grant.

@@ -8,6 +8,7 @@ use exoskel_link::keys::{COMPACT_KEY_BYTES, Geometry, GeometryError, KeyStore};
 use exoskel_link::{CipherSuite, EpochLimits, Limits, Protections};
 use exoskel_task::payload::Format;
 
+use crate::deliveries::BrokenDelivery;
 use crate::network::LinkModel;
 use crate::service::Service;
 
@@ -18,6 +19,17 @@ pub enum Node {
     Manager,
     /// A worker.
     Worker(usize),
+}
+
+/// How the manager's process ends in a write to its disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteEnd {
+    /// Its host is gone, with all that was not synced.
+    HostGone,
+    /// It is killed. Its host has all that it has written.
+    Killed,
+    /// The disk is full: it closes what it has open, and ends.
+    DiskFull,
 }
 
 /// Something that goes wrong, or right again.
@@ -54,6 +66,15 @@ pub enum InjectedFault {
         node: Node,
         /// Nobody is told: the host is gone, not only the process.
         silent: bool,
+        /// Until it is back.
+        restart: Duration,
+    },
+    /// The manager's process is gone in the midst of one of the writes to its disks, where runs have a journal; another one is there after `restart`.
+    EndInWrite {
+        /// After so many other writes from now on.
+        writes: u64,
+        /// What ends it.
+        end: WriteEnd,
         /// Until it is back.
         restart: Duration,
     },
@@ -188,6 +209,8 @@ pub struct StreamScenario {
     pub cancels_one_in: u64,
     /// The user closes the stream when so many outcomes are there.
     pub closes_after: Option<u64>,
+    /// Its results go to a sink with a journal: a manager that comes back goes on with it.
+    pub has_journal: bool,
 }
 
 /// How many keys a manager holds ready: never so few that it can't go on.
@@ -247,6 +270,8 @@ pub struct Scenario {
     pub config: SchedulerConfig,
     /// What happens when, by time.
     pub faults: Vec<(Duration, InjectedFault)>,
+    /// What is wrong with runs that have a journal, to show that the checks see it.
+    pub broken_delivery: Option<BrokenDelivery>,
     /// A run with more steps is a run without end.
     pub steps_max: u64,
 }

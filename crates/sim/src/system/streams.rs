@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use exoskel_flow::Tickets;
-use exoskel_meaning::meaning::{Data, Raised, Value};
+use exoskel_meaning::meaning::{self, Data, INITIAL, Outcome, Raised, Value};
 use exoskel_task::message::Call;
 use exoskel_task::outcome::{Contents, Origin, Outcomes};
 use exoskel_task::payload::{Batch, BatchBuilder, Format, Record};
@@ -13,6 +13,7 @@ use exoskel_task::slot_queue::ItemKey;
 
 use super::content::{OVERDUE, RETRIABLE, Sizes, Token, What, exceptions_of, function};
 use super::interpreter::FunctionPart;
+use super::journals::Handed;
 use super::program::{FoundOutcome, StreamProgram};
 use super::scenario::{InjectedFault, Node, Scenario, StreamScenario, TakingOrder};
 use exoskel_determinism::SplitMix64;
@@ -59,6 +60,7 @@ pub(super) struct User {
     refused: u64,
     exhausted: u64,
     overdue: u64,
+    too_large: u64,
     unsent: u64,
     cancelled: u64,
     pub(super) taken: u64,
@@ -70,6 +72,11 @@ pub(super) struct User {
     pub(super) is_closed: bool,
     /// It was closed because nobody is left to work.
     pub(super) is_given_up: bool,
+    /// Items that former processes have had the outcomes of.
+    done_before: u64,
+    /// Outcomes for a run with a journal, until they are taken.
+    handed_over: BTreeMap<u64, Handed>,
+    pub(super) commit_planned: bool,
     pub(super) admit_planned: bool,
     pub(super) take_planned: bool,
 }
@@ -88,58 +95,12 @@ pub(super) struct Streams {
 impl Streams {
     /// Those of the manager's process of this number.
     pub(super) fn new(scenario: &Scenario, life: u32) -> Result<Self, String> {
-        let time_is_lost = scenario.faults.iter().any(|(_, fault)| {
-            let (InjectedFault::Jump { node, .. } | InjectedFault::Hold(node)) = fault else {
-                return false;
-            };
-            *node != Node::Manager
-        });
-        let user = |(number, stream): (usize, &StreamScenario)| {
-            let (seed, place) = (scenario.seed, (number as u64, life));
-            let items = (0..stream.items).map(|index| match stream.is_unsent(seed, index) {
-                true => Err(Vec::new()),
-                false => Ok(input(place, index)),
-            });
-            let program = StreamProgram::new(&stream.skeleton, items.collect())?;
-            let keeps_number = program.keeps_number();
-            Ok(User {
-                scenario: stream.clone(),
-                life,
-                time_is_lost,
-                program,
-                sizes: Sizes {
-                    seed: scenario.seed ^ (number as u64) << 50,
-                    input_bytes_max: stream.input_bytes_max,
-                    result_bytes_max: stream.result_bytes_max,
-                    has_bulk: stream.has_bulk,
-                },
-                handed: 0,
-                admissible: u64::from(!stream.unbounded),
-                input_ended: false,
-                fates: match keeps_number {
-                    true => vec![Fate::Open; stream.items as usize],
-                    false => Vec::new(),
-                },
-                total: keeps_number.then_some(stream.items),
-                finished: 0,
-                refused: 0,
-                exhausted: 0,
-                overdue: 0,
-                unsent: 0,
-                cancelled: 0,
-                taken: 0,
-                ordered: BTreeMap::new(),
-                completed: VecDeque::new(),
-                next: 0,
-                is_open: false,
-                is_closed: false,
-                is_given_up: false,
-                admit_planned: false,
-                take_planned: false,
+        let users: Result<Vec<User>, String> = (0..scenario.streams.len())
+            .map(|number| {
+                let items = (0..scenario.streams[number].items).collect();
+                User::new(scenario, number, life, items)
             })
-        };
-        let users: Result<Vec<User>, String> =
-            scenario.streams.iter().enumerate().map(user).collect();
+            .collect();
         Ok(Self {
             users: users?,
             opened: Vec::new(),
@@ -175,10 +136,10 @@ impl Streams {
         key.index ^ u64::from(line).rotate_right(16)
     }
 
-    /// The streams that are open, each with the number of its first line.
-    pub(super) fn first_lines(&self) -> impl Iterator<Item = (u32, usize)> {
+    /// The lines of the streams that are open: the number of each, its stream, and which of that.
+    pub(super) fn lines(&self) -> impl Iterator<Item = (u32, usize, u16)> {
         let lines = (0..).zip(&self.opened);
-        lines.filter_map(|(id, (number, line))| (*line == 0).then_some((id, *number)))
+        lines.map(|(id, (number, line))| (id, *number, *line))
     }
 
     /// Whether slots run one item at a time in this segment of a line.
@@ -257,7 +218,7 @@ impl Streams {
             return Err(other(record));
         };
         let is_own = (token.stream, token.life) == (stream, user.life);
-        let (What::Item(data) | What::Made(data)) = &token.what else {
+        let Some(data) = token.data() else {
             return Err(other(&token));
         };
         let is_expected = !user.program.is_row()
@@ -266,7 +227,7 @@ impl Streams {
             return Err(other(&token));
         }
         Ok(Value {
-            data: data.clone(),
+            data,
             touched: token.touched,
         })
     }
@@ -342,6 +303,13 @@ impl Streams {
                     "item {first} of stream {stream} is made into parts beyond {maximum} bytes"
                 ));
             }
+            // One item, with the state that it needs.
+            Contents::TooLarge { bytes, maximum }
+                if user.program.carries() && count == 1 && bytes > maximum =>
+            {
+                user.too_large += 1;
+                user.ended(first, count)?;
+            }
             Contents::TooLarge { bytes, maximum } => {
                 return Err(format!(
                     "item {first} of stream {stream} has {bytes} bytes of at most {maximum}"
@@ -368,21 +336,33 @@ impl Streams {
                         user.ended(index, 1)?;
                         continue;
                     }
-                    let found = user.found(stream, index, &record, limit, &origin)?;
+                    let (found, is_users) = user.found(stream, index, &record, limit, &origin)?;
                     let is_own = origin.worker.is_empty();
-                    if is_own != matches!(found, FoundOutcome::Unsent(_)) {
+                    if is_own != is_users {
                         return Err(format!(
                             "the outcome of item {index} of stream {stream} is of {origin:?}"
                         ));
                     }
-                    user.unsent += u64::from(is_own);
+                    user.too_large += u64::from(found == FoundOutcome::Ended);
+                    user.unsent += u64::from(matches!(found, FoundOutcome::Unsent(_)));
+                    let is_trusted = origin.is_trusted();
+                    let format = record.format;
+                    if user.scenario.has_journal {
+                        let handed = match &found {
+                            FoundOutcome::Ended => Handed::Astray,
+                            FoundOutcome::Value(data) => {
+                                Handed::Result(data.clone(), record, !is_trusted)
+                            }
+                            _ => Handed::Exception,
+                        };
+                        user.handed_over.insert(index, handed);
+                    }
                     let taken = user.program.take_in(index, found);
                     taken.map_err(|what| format!("stream {stream}: {what}"))?;
                     // Slots answer as they must, or are refused: so what one wrote says what has touched the item.
-                    if (record.format == Format::Pickle) != origin.is_trusted() {
+                    if (format == Format::Pickle) != is_trusted {
                         return Err(format!(
-                            "the outcome of item {index} of stream {stream} is {:?} of {origin:?}",
-                            record.format
+                            "the outcome of item {index} of stream {stream} is {format:?} of {origin:?}"
                         ));
                     }
                 }
@@ -403,6 +383,66 @@ impl Streams {
 }
 
 impl User {
+    /// The user of a stream of these items, in a process of the manager.
+    pub(super) fn new(
+        scenario: &Scenario,
+        number: usize,
+        life: u32,
+        items: Vec<u64>,
+    ) -> Result<Self, String> {
+        let stream = &scenario.streams[number];
+        let time_is_lost = scenario.faults.iter().any(|(_, fault)| {
+            let (InjectedFault::Jump { node, .. } | InjectedFault::Hold(node)) = fault else {
+                return false;
+            };
+            *node != Node::Manager
+        });
+        let count = items.len() as u64;
+        let items = items.into_iter().map(|item| match stream.has_journal {
+            true => input_of_run(scenario.seed, stream, number, item),
+            false => input_of_life(scenario.seed, stream, (number as u64, life), item),
+        });
+        let program = StreamProgram::new(&stream.skeleton, items.collect())?;
+        let keeps_number = program.keeps_number();
+        Ok(Self {
+            scenario: StreamScenario {
+                items: count,
+                ..stream.clone()
+            },
+            life,
+            time_is_lost,
+            program,
+            sizes: sizes_of(scenario.seed, number, stream),
+            handed: 0,
+            admissible: u64::from(!stream.unbounded),
+            input_ended: false,
+            fates: match keeps_number {
+                true => vec![Fate::Open; count as usize],
+                false => Vec::new(),
+            },
+            total: keeps_number.then_some(count),
+            finished: 0,
+            refused: 0,
+            exhausted: 0,
+            overdue: 0,
+            too_large: 0,
+            unsent: 0,
+            cancelled: 0,
+            taken: 0,
+            ordered: BTreeMap::new(),
+            completed: VecDeque::new(),
+            next: 0,
+            is_open: false,
+            is_closed: false,
+            is_given_up: false,
+            done_before: stream.items - count,
+            handed_over: BTreeMap::new(),
+            commit_planned: false,
+            admit_planned: false,
+            take_planned: false,
+        })
+    }
+
     /// What the router is told.
     pub(super) fn plan(&self, number: u64) -> StreamPlan {
         StreamPlan {
@@ -416,13 +456,28 @@ impl User {
             },
             timeout: (self.scenario.hangs_one_in > 0).then_some(self.scenario.timeout),
             retries_on: (self.scenario.retriable_one_in > 0).then(|| exceptions_of(number)),
-            tells_ends: false,
+            tells_ends: self.scenario.has_journal && !self.program.keeps_number(),
         }
     }
 
     fn functions(&self, stream: u64) -> impl Iterator<Item = Function> {
         let numbers = self.program.functions.iter();
-        numbers.map(move |number| function(stream, *number))
+        let (life, sizes) = (self.life, self.sizes);
+        numbers.map(move |number| match *number {
+            // It travels as an item does.
+            INITIAL => {
+                let token = Token {
+                    life,
+                    stream,
+                    touched: false,
+                    what: What::Initial,
+                };
+                let pickle = token.contents(sizes).0.into();
+                let digest = function(stream, INITIAL).digest;
+                Function { digest, pickle }
+            }
+            number => function(stream, number),
+        })
     }
 
     /// Functions that an item passes, at most.
@@ -466,7 +521,20 @@ impl User {
     /// These have ended on their way.
     fn ended(&mut self, first: u64, count: u32) -> Result<(), String> {
         let mut items = first..first + u64::from(count);
-        items.try_for_each(|index| self.program.take_in(index, FoundOutcome::Ended))
+        items.try_for_each(|index| {
+            if self.scenario.has_journal {
+                self.handed_over.insert(index, Handed::Astray);
+            }
+            self.program.take_in(index, FoundOutcome::Ended)
+        })
+    }
+
+    /// What a run with a journal gets of these.
+    pub(super) fn hand_over(&mut self, first: u64, count: u32) -> Vec<(u64, Handed)> {
+        let items = first..first + u64::from(count);
+        items
+            .filter_map(|index| Some((index, self.handed_over.remove(&index)?)))
+            .collect()
     }
 
     /// It is known how many outcomes there are.
@@ -535,6 +603,7 @@ impl User {
         })
     }
 
+    /// What the record of an outcome says, and whether it is the user's own.
     fn found(
         &self,
         stream: u64,
@@ -542,25 +611,33 @@ impl User {
         record: &Record,
         limit: u64,
         origin: &Origin,
-    ) -> Result<FoundOutcome, String> {
+    ) -> Result<(FoundOutcome, bool), String> {
         let token = self.read(stream, index, record)?;
         if token.touched && origin.is_trusted() {
             return Err(format!(
                 "the outcome of item {index} of stream {stream} was touched, but is of {origin:?}"
             ));
         }
-        Ok(match token.what {
+        // What a scan begins with is its first result.
+        let is_users = matches!(token.what, What::Unsent(_) | What::Initial);
+        let found = match token.what {
             What::Item(data) | What::Made(data) => FoundOutcome::Value(data),
+            What::Initial => FoundOutcome::Value(meaning::initial()),
             What::Raised(raised) => FoundOutcome::Raised(raised),
             What::Unsent(item) => FoundOutcome::Unsent(item),
             // What the envelope may need is off the limit.
             What::TooLarge(bytes) if bytes + 128 * 1024 > limit => FoundOutcome::Ended,
+            // A state has half of a message.
+            What::TooLarge(bytes) if self.program.carries() && bytes * 2 + 256 * 1024 > limit => {
+                FoundOutcome::Ended
+            }
             What::TooLarge(bytes) => {
                 return Err(format!(
                     "item {index} of stream {stream} is too large with {bytes} bytes"
                 ));
             }
-        })
+        };
+        Ok((found, is_users))
     }
 
     /// Whether a slot may have answered with a pickle for what became of this item.
@@ -650,12 +727,17 @@ impl User {
             || early.is_some_and(|early| self.finished >= early)
     }
 
+    /// Those that there are, in the sink of a run too.
     pub(super) fn outcomes(&self) -> u64 {
-        self.finished
+        self.finished + self.done_before
     }
 
     pub(super) fn overdue(&self) -> u64 {
         self.overdue
+    }
+
+    pub(super) fn too_large(&self) -> u64 {
+        self.too_large
     }
 
     pub(super) fn exhausted(&self) -> u64 {
@@ -696,4 +778,31 @@ impl StreamScenario {
 /// The item in this place of a stream of one of the manager's processes: another one than in all others.
 fn input((stream, life): (u64, u32), index: u64) -> Data {
     Data::Number((index * 37 + stream * 101 + u64::from(life) * 5003) % 10_007)
+}
+
+fn input_of_life(seed: u64, stream: &StreamScenario, place: (u64, u32), index: u64) -> Outcome {
+    match stream.is_unsent(seed, index) {
+        true => Err(Vec::new()),
+        false => Ok(input(place, index)),
+    }
+}
+
+/// The item of a run with a journal: the same one in all processes.
+pub(super) fn input_of_run(
+    seed: u64,
+    stream: &StreamScenario,
+    number: usize,
+    item: u64,
+) -> Outcome {
+    input_of_life(seed, stream, (number as u64, 0), item)
+}
+
+/// How large the tokens of a stream are.
+pub(super) fn sizes_of(seed: u64, number: usize, stream: &StreamScenario) -> Sizes {
+    Sizes {
+        seed: seed ^ (number as u64) << 50,
+        input_bytes_max: stream.input_bytes_max,
+        result_bytes_max: stream.result_bytes_max,
+        has_bulk: stream.has_bulk,
+    }
 }

@@ -45,6 +45,8 @@ pub(super) enum Event {
     Admit(usize, u32),
     /// One takes outcomes.
     Take(usize, u32),
+    /// One commits what has waited for long enough, or the end of its run.
+    Commit(usize, u32),
     /// The manager's process of this number begins.
     Begin(u32),
     /// A fault of the scenario.
@@ -279,6 +281,7 @@ impl World {
             Event::Open(stream, life) => (13, *stream as u64, u64::from(*life)),
             Event::Admit(stream, life) => (14, *stream as u64, u64::from(*life)),
             Event::Take(stream, life) => (15, *stream as u64, u64::from(*life)),
+            Event::Commit(stream, life) => (20, *stream as u64, u64::from(*life)),
             Event::InjectedFault(number) => (16, *number as u64, 0),
             Event::Settle => (17, 0, 0),
             Event::Begin(life) => (18, u64::from(*life), 0),

@@ -168,10 +168,10 @@ impl Router {
             let of_slot = lines
                 .iter()
                 .filter_map(|(number, _)| self.streams.get(number));
-            let mut functions = of_slot.flat_map(|stream| &stream.functions);
+            let mut functions = of_slot.flat_map(|stream| &stream.at_slots);
             functions.any(|function| function.digest == *digest)
         };
-        let to_send = functions.need(&stream.functions, self.function_bytes_max, is_in_use);
+        let to_send = functions.need(&stream.at_slots, self.function_bytes_max, is_in_use);
         let define = ToSlot::Define {
             stream: state.id.0,
             first_stream: stream.lines.first().map_or(state.id, |line| line.id).0,
@@ -179,7 +179,7 @@ impl Router {
             rules: stream.rules,
             segments: state.segments.clone(),
         };
-        let functions = stream.functions.iter();
+        let functions = stream.at_slots.iter();
         let missing: Vec<Function> = functions
             .filter(|function| to_send.missing.contains(&function.digest))
             .cloned()

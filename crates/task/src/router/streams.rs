@@ -1,14 +1,14 @@
 //! Streams of items: opened, fed, cancelled, closed.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use exoskel_flow::{Cancel, FlowError, Program, ProgramError, StreamOptions, Tickets};
+use exoskel_flow::{Cancel, FlowError, FunctionId, Program, ProgramError, StreamOptions, Tickets};
 use thiserror::Error;
 
 use super::folded::Reduction;
 use super::lines::ItemLine;
-use super::{Backlogged, Router, Slot, Stream, StreamPlan};
+use super::{Backlogged, Function, Router, Slot, Stream, StreamPlan};
 use crate::message::{ItemRules, ToSlot};
 use crate::outcome::Contents;
 use crate::payload::Batch;
@@ -42,11 +42,12 @@ impl Router {
             timeout: plan.timeout,
             retries_on: plan.retries_on.as_ref().map(|classes| classes.digest),
         };
-        let mut functions = plan.functions;
-        functions.extend(plan.retries_on);
+        let mut at_slots = functions_at_slots(&program, &plan.functions);
+        at_slots.extend(plan.retries_on);
         let stream = Stream {
             id,
-            functions,
+            functions: plan.functions,
+            at_slots,
             call: plan.call,
             rules,
             bounded: plan.tickets == Tickets::Bounded,
@@ -226,4 +227,17 @@ impl Stream {
         tokens.release(&item);
         Some(Contents::Records(collected.into_reader(), origin))
     }
+}
+
+/// The functions that slots call. The others in the table are values, which come to items as data.
+fn functions_at_slots(program: &Program, functions: &[Function]) -> Vec<Function> {
+    let segments = program.lines().iter().flat_map(|line| &line.segments);
+    let called: BTreeSet<FunctionId> = segments
+        .flat_map(|segment| &segment.functions)
+        .copied()
+        .collect();
+    called
+        .into_iter()
+        .filter_map(|FunctionId(number)| functions.get(number as usize).cloned())
+        .collect()
 }
