@@ -9,7 +9,7 @@ mod reason;
 
 use std::time::Duration;
 
-use self::estimates::{Estimates, Span};
+use self::estimates::{Certainty, Estimates, Span};
 pub use self::reason::{Lack, Reason};
 use crate::Workload;
 
@@ -30,6 +30,11 @@ const AIM: f64 = 0.95;
 
 /// What is to be done by a deadline is estimated with this share of the doubt: what is late can't be made up for, a surplus can.
 const HASTE: f64 = 0.25;
+
+/// The last items to be done before a deadline go on for longer than the mean, by this share of what that is if times are exponential, and
+/// by no more than this share of the time that is left.
+const LAST: f64 = 0.5;
+const LAST_MAX: f64 = 0.25;
 
 /// As long as each slot does fewer items than this until a deadline, it counts that it does only whole ones.
 const WHOLE_MAX: f64 = 8.0;
@@ -209,6 +214,8 @@ pub struct Planner {
     /// What the user was told last; none if the contract is kept.
     told: Option<Lack>,
     has_met: bool,
+    /// That the deadline has passed was told.
+    is_told_late: bool,
     /// When the first item came, and how many were done before.
     begun: Option<(Duration, u64)>,
 }
@@ -229,6 +236,7 @@ impl Planner {
             lacking: None,
             told: None,
             has_met: false,
+            is_told_late: false,
             begun: None,
         }
     }
@@ -265,6 +273,13 @@ impl Planner {
             self.begun = Some((now, 0));
         }
         let wanted = self.wanted_rate(work.finished, now);
+        if wanted.is_late && !self.is_told_late {
+            self.is_told_late = true;
+            return self.lack(Lack::Time, Duration::ZERO, now);
+        }
+        if let Some((item, left)) = self.is_too_late(work, wanted) {
+            return self.lack(Lack::Deadline(item), PERSISTENCE.min(left / 4), now);
+        }
         let judged = self.estimates.judged()?;
         let limit = limit_of(&judged, work, self.estimates.at_work());
         let is_short = judged.rate < wanted.rate * MET || self.is_short_of_time(work, wanted);
@@ -321,12 +336,6 @@ impl Planner {
         wanted: Wanted,
         now: Duration,
     ) -> Option<SlotDecision> {
-        if wanted.is_late && self.told != Some(Lack::Time) {
-            return self.lack(Lack::Time, Duration::ZERO, now);
-        }
-        if let Some(item) = self.is_too_late(&seen.workload, wanted) {
-            return self.lack(Lack::Deadline(item), PERSISTENCE, now);
-        }
         let here = seen.workload.slots;
         let is_known = self.estimates.unchanged() >= KNOWN;
         let serial = seen.workload.serial.as_secs_f64();
@@ -368,10 +377,17 @@ impl Planner {
 
     /// How many slots a rate needs at least, as far as that is known.
     fn needed(&self, here: u32, aim: f64, wanted: Wanted) -> u32 {
-        let needed = ceiling(self.estimates.cost_at_least(self.settings.doubt) * aim);
+        let doubt = self.settings.doubt;
+        let by = |certainty| ceiling(self.estimates.cost_at_least(doubt, certainty) * aim);
+        // What is only likely adds no more than one slot, so that there is not more than one too many if it is wrong.
+        let surely = by(Certainty::Sure);
+        let needed = surely.max(by(Certainty::Likely).min(surely.saturating_add(1)));
         let needed = match wanted.left {
             Some((items, seconds)) => {
                 let cost = self.hasty_cost();
+                // The last items to be done are the long ones.
+                let last = cost * self.estimates.variation() * f64::from(here.max(1)).ln();
+                let seconds = seconds - (last * LAST).min(seconds * LAST_MAX);
                 let until = needed_until(here, cost, self.estimates.underway(), items, seconds);
                 // Who has nothing to begin with helps nobody.
                 let most = u32::try_from(items).unwrap_or(u32::MAX);
@@ -389,15 +405,26 @@ impl Planner {
 
     /// Seconds of a slot that an item takes, where waiting until that is known would cost more than a mistake.
     fn hasty_cost(&self) -> f64 {
-        self.estimates.cost_at_least(self.settings.doubt * HASTE)
+        let doubt = self.settings.doubt * HASTE;
+        self.estimates.cost_at_least(doubt, Certainty::Likely)
     }
 
-    /// How long an item takes, if some that nobody has begun can't be done by the deadline, with whatever slots.
-    fn is_too_late(&self, work: &Workload, wanted: Wanted) -> Option<Duration> {
+    /// How long an item takes and how much time is left, if some items can't be done by the deadline, with whatever slots.
+    fn is_too_late(&self, work: &Workload, wanted: Wanted) -> Option<(Duration, Duration)> {
         let (items, seconds) = wanted.left?;
-        let cost = self.hasty_cost();
-        let is_too_late = items > u64::from(work.running) && seconds / AIM < cost;
-        is_too_late.then(|| Duration::from_secs_f64(cost.min(1e9)))
+        let seconds = seconds / AIM;
+        let (cost, running) = (self.hasty_cost(), u64::from(work.running));
+        // At least one of so many items takes so much, almost surely.
+        let longest = |items: u64| cost * self.estimates.longest_share(items);
+        let by_waiting = items > running && longest(items - running) > seconds;
+        let underway = work.underway.as_secs_f64() / f64::from(work.running.max(1));
+        // If times are exponential, the time for which an item has run says nothing of the rest.
+        let counts = 1.0 - self.estimates.variation().powi(2);
+        let by_running = (1..=items).contains(&running)
+            && (longest(1) > counts * work.latest.as_secs_f64() + seconds
+                || longest(running) > counts * underway + seconds);
+        let in_time = |seconds: f64| Duration::from_secs_f64(seconds.clamp(0.0, 1e9));
+        (by_waiting || by_running).then(|| (in_time(cost), in_time(seconds)))
     }
 
     /// Asks for more slots, of trusted domains first.
@@ -537,7 +564,9 @@ impl Planner {
 
     fn reason(&self, judged: &Span, wanted: Wanted) -> Reason {
         let cost = match judged.items {
-            0 => self.estimates.cost_at_least(self.settings.doubt),
+            0 => self
+                .estimates
+                .cost_at_least(self.settings.doubt, Certainty::Likely),
             _ => judged.cost,
         };
         Reason {

@@ -59,11 +59,6 @@ impl Estimate {
         ((self.variance + mean * mean) / (2.0 * mean)) as u64
     }
 
-    /// How far times are from their mean, as a share of it.
-    pub(crate) fn variation(&self) -> f64 {
-        self.variance.sqrt() / self.nanos.max(1) as f64
-    }
-
     /// Nanoseconds of one item, once there was an answer.
     pub(crate) fn nanos(&self) -> Option<u64> {
         (self.samples > 0).then_some(self.nanos)

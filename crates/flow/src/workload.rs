@@ -17,6 +17,8 @@ pub struct Workload {
     pub occupied: Duration,
     /// Time since the last answers of those slots that have items.
     pub underway: Duration,
+    /// The time since the last answer of that one of them that has answered last.
+    pub latest: Duration,
     /// How many slots have items.
     pub running: u32,
     /// Slots that may get work.
@@ -33,8 +35,6 @@ pub struct Workload {
     pub waits_for_reader: bool,
     /// The longest time of an item in one serial function, as far as it is known.
     pub serial: Duration,
-    /// How far the times of items are from their mean, as a share of it: 0 if all are the same, 1 if they are exponential.
-    pub variation: f64,
 }
 
 impl Workload {
@@ -71,8 +71,13 @@ impl Scheduler {
             seen.occupied += slot.statistics.occupied;
             seen.slots += u32::from(slot.is_usable());
             if slot.running_items > 0 {
+                let silence = Duration::from_nanos(slot.silence(now));
+                seen.latest = match seen.running {
+                    0 => silence,
+                    _ => silence.min(seen.latest),
+                };
                 seen.running += 1;
-                seen.underway += Duration::from_nanos(slot.silence(now));
+                seen.underway += silence;
             }
         }
         for stream in self.streams.iter().filter(|stream| !stream.closed) {
@@ -96,7 +101,6 @@ impl Scheduler {
                     let time = Duration::from_nanos(time.unwrap_or(0));
                     seen.serial = seen.serial.max(time);
                 }
-                seen.variation = seen.variation.max(segment.time.variation());
             }
         }
         seen

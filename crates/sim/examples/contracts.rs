@@ -1,5 +1,5 @@
 //! Contracts in virtual time: seeds of a step in the time of items, with the product's planner and with planners that are broken on purpose:
-//! `contracts FIRST COUNT`.
+//! `contracts FIRST COUNT`, or what was decided in one seed: `contracts SEED`.
 
 #![expect(
     clippy::disallowed_methods,
@@ -52,10 +52,22 @@ impl Tally {
     }
 }
 
+/// What was decided in one seed.
+fn tell(seed: u64) -> Result<(), Box<dyn Error>> {
+    let (scenario, step) = ContractScenario::with_step(seed);
+    let report = scenario.run()?;
+    let [before, after] = [Duration::ZERO, step].map(|at| scenario.slots_needed(at));
+    println!("{scenario:#?}\n{before} slots are needed until {step:?}, and {after} then\n{report}");
+    Ok(())
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [seed] = &arguments[..] {
+        return tell(seed.parse()?);
+    }
     let [first, count] = &arguments[..] else {
-        return Err("usage: contracts FIRST COUNT".into());
+        return Err("usage: contracts FIRST COUNT, or contracts SEED".into());
     };
     let (first, count): (u64, u64) = (first.parse()?, count.parse()?);
     let whole = PlannerSettings::default();

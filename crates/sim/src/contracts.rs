@@ -5,10 +5,11 @@
 
 mod run;
 
+use std::fmt;
 use std::time::Duration;
 
 use exoskel_determinism::SplitMix64;
-use exoskel_flow::contract::{Contract, ItemsDeadline, PlannerSettings, SlotDecision};
+use exoskel_flow::contract::{Contract, ItemsDeadline, Lack, PlannerSettings, SlotDecision};
 use exoskel_flow::{FunctionId, Skeleton};
 
 use self::run::ContractRun;
@@ -53,6 +54,8 @@ pub struct ContractScenario {
     pub serial: Duration,
     /// The work, by time. The first phase begins at 0.
     pub phases: Vec<WorkPhase>,
+    /// How many items there are; no end of them if that is none.
+    pub items: Option<u64>,
     /// How the times of items differ.
     pub times: ItemTimes,
     /// How long a slot that is asked for takes to come.
@@ -99,6 +102,7 @@ impl ContractScenario {
                 item,
                 source: None,
             }],
+            items: None,
             times: ItemTimes::Even,
             start: Duration::from_millis(500),
             cold: Duration::from_millis(300),
@@ -175,7 +179,9 @@ impl ContractScenario {
             }
             false => contract.throughput = Some(rate),
         }
+        let items = contract.deadline.map(|deadline| deadline.items);
         let mut scenario = Self::new(seed, contract, item);
+        scenario.items = items;
         scenario.times = match between(0, 3) {
             0 => ItemTimes::Constant,
             1 => ItemTimes::Even,
@@ -237,6 +243,14 @@ impl ContractScenario {
         (share * rate * self.item_at(at).as_secs_f64()).ceil() as u32
     }
 
+    /// Slots that somebody would ask for who knows when the work has changed, how the times of items differ, and those of so many items since: as many as
+    /// these show surely, which is twice the deviation of their mean.
+    #[must_use]
+    pub fn slots_known(&self, at: Duration, share: f64, items: usize) -> u32 {
+        let doubt = 2.0 * self.times.variation() / (items.max(1) as f64).sqrt();
+        self.slots_needed_for(at, share * (1.0 - doubt).max(0.0))
+    }
+
     /// Plays it to its end.
     ///
     /// # Errors
@@ -246,13 +260,62 @@ impl ContractScenario {
     }
 }
 
+impl fmt::Display for ContractReport {
+    /// What was decided, a line for each.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, decision) in &self.decisions {
+            let what = match decision {
+                SlotDecision::Recruit {
+                    trusted, remote, ..
+                } => format!("{} more", trusted + remote),
+                SlotDecision::Release { slots, .. } => format!("{slots} fewer"),
+                SlotDecision::Lacks(_) => "lack".to_owned(),
+                SlotDecision::Met { .. } => "met".to_owned(),
+            };
+            let (at, there) = (at.as_secs_f64(), self.slots_at(*at));
+            writeln!(
+                formatter,
+                "{at:8.2} s  {there:3} slots  {what:8}  {decision}"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl ItemTimes {
+    /// How far they are from their mean, as a share of it.
+    #[must_use]
+    pub fn variation(self) -> f64 {
+        match self {
+            Self::Constant => 0.0,
+            Self::Even => 0.289,
+            Self::Exponential | Self::Mixed => 1.0,
+        }
+    }
+}
+
 impl ContractReport {
+    /// How many items were done between two times.
+    #[must_use]
+    pub fn items_between(&self, from: Duration, to: Duration) -> usize {
+        let before = |time: Duration| self.outcomes.partition_point(|at| *at < time);
+        before(to).saturating_sub(before(from))
+    }
+
+    /// When this was told first of a contract.
+    #[must_use]
+    pub fn told(&self, is_meant: impl Fn(&Lack) -> bool) -> Option<Duration> {
+        let mut told = self.decisions.iter();
+        told.find_map(|(at, decision)| match decision {
+            SlotDecision::Lacks(lack) if is_meant(lack) => Some(*at),
+            _ => None,
+        })
+    }
+
     /// Items a second between two times.
     #[must_use]
     pub fn rate(&self, from: Duration, to: Duration) -> f64 {
-        let before = |time: Duration| self.outcomes.partition_point(|at| *at < time);
-        let items = before(to) - before(from);
-        items as f64 / to.saturating_sub(from).as_secs_f64()
+        self.items_between(from, to) as f64 / to.saturating_sub(from).as_secs_f64()
     }
 
     /// How long after a time the rate of the last `window` is this one at last.

@@ -216,6 +216,26 @@ fn deadline(seconds: u32, items: u64, item: Duration, slots_max: u32) -> Contrac
     scenario
 }
 
+/// Aim: of the last items, which are all at slots, it is told that they take longer than the time that is left, and that the deadline has passed.
+#[test]
+fn a_deadline_that_the_running_items_miss_is_told_before_it_has_passed() {
+    let mut scenario = deadline(36, 24, 5 * SECOND, 4);
+    scenario.items = Some(24);
+    // The last round is slower, which the first items of it show.
+    let mut slower = scenario.phases[0];
+    (slower.at, slower.item) = (19 * SECOND, 11 * SECOND);
+    scenario.phases.push(slower);
+    scenario.end = 80 * SECOND;
+    let report = play(&scenario);
+    assert_eq!(report.outcomes.len(), 24);
+    let in_time = report.outcomes.partition_point(|at| *at <= 36 * SECOND);
+    assert!(in_time < 24, "{report}");
+    let told = report.told(|lack| matches!(lack, Lack::Deadline(_) | Lack::Degree(_)));
+    assert!(told.unwrap() < 36 * SECOND, "{report}");
+    let passed = report.told(|lack| *lack == Lack::Time).unwrap();
+    assert!(passed < 38 * SECOND, "{report}");
+}
+
 /// When the contract's lack was told first.
 fn lack(report: &ContractReport) -> Option<(Duration, &Lack)> {
     report
@@ -272,7 +292,8 @@ fn a_deadline_of_few_long_items_is_kept_or_its_lack_is_told_in_time() {
 /// exponential and mixed times with and without a step; the figures of more of them are in docs/virtual-time.md.
 #[test]
 fn items_of_seconds_of_all_kinds_need_few_slots_too_many_and_no_turns_within_a_window() {
-    let (mut seeds, mut deadlines, mut late, mut too_many) = (0, 0, 0, 0);
+    let (mut seeds, mut deadlines, mut too_many) = (0, 0, 0);
+    let (mut late, mut late_alike, mut silent, mut in_vain) = (0, 0, 0, 0);
     for seed in 1..=1000 {
         let (scenario, step) = ContractScenario::with_any_items(seed);
         if scenario.phases[0].item < SECOND {
@@ -286,12 +307,22 @@ fn items_of_seconds_of_all_kinds_need_few_slots_too_many_and_no_turns_within_a_w
         if let Some(deadline) = scenario.contract.deadline {
             deadlines += 1;
             let in_time = report.outcomes.partition_point(|at| *at <= deadline.time);
-            late += u32::from((in_time as u64) < deadline.items);
+            let is_late = (in_time as u64) < deadline.items;
+            let is_alike = matches!(scenario.times, ItemTimes::Constant | ItemTimes::Even);
+            late += u32::from(is_late);
+            late_alike += u32::from(is_late && is_alike);
+            let told = report.told(|lack| !matches!(lack, Lack::Time));
+            silent += u32::from(is_late && told.is_none_or(|at| at > deadline.time));
+            let given_up = report.told(|lack| matches!(lack, Lack::Deadline(_)));
+            in_vain += u32::from(!is_late && given_up.is_some());
         } else if report.slots_at(scenario.end) > needed + 1 {
             too_many += 1;
         }
     }
     assert!(seeds > 300 && deadlines > 80, "{seeds} seeds, {deadlines}");
-    assert!(late * 20 <= deadlines, "{late} of {deadlines} deadlines");
+    assert!(late * 6 <= deadlines, "{late} of {deadlines} deadlines");
+    assert_eq!(late_alike, 0);
+    assert!(silent * 4 <= late, "{silent} of {late} missed in silence");
+    assert!(in_vain * 20 <= deadlines, "{in_vain} told in vain");
     assert!(too_many * 20 <= seeds, "{too_many} of {seeds} seeds");
 }

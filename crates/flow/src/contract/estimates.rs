@@ -21,12 +21,9 @@ const SPANS: [Duration; 9] = [
 /// A span that is long enough to say something of a surplus, however few its items are.
 const LONG: Duration = Duration::from_secs(16);
 
-/// What shorter spans say is doubted by so much more.
-const SURE: Duration = Duration::from_secs(4);
-const DOUBT_OF_SHORT: f64 = 1.5;
-
-/// And what few items say by so much more.
-const DOUBT_OF_FEW: f64 = 2.5;
+/// A span is short, or has few items, below this.
+const SHORT: Duration = Duration::from_secs(4);
+const ITEMS_SHORT: u64 = 64;
 
 /// In a span so long frames have grown to what they will be.
 const STEADY: Duration = Duration::from_secs(8);
@@ -51,26 +48,31 @@ const ITEMS_FEW: u64 = 3;
 /// The first item of each slot is passed over, unless it takes longer than this.
 const COLD_TIME: Duration = Duration::from_secs(2);
 
-/// Of so many items it is known by themselves how far their times are from their mean.
-const ITEMS_OWN: u64 = 64;
-
 /// A span whose mean may be farther from the truth than this share of it says nothing, unless it is the longest.
 const DOUBT_MAX: f64 = 0.25;
 
-/// Times of items differ by at least this share of their mean, whatever was measured.
-const VARIATION_MIN: f64 = 0.3;
-
-/// The same of what was measured by themselves. A few of them are often more alike than all are, by this share of it if it was one.
-const VARIATION_MIN_OWN: f64 = 0.15;
-const VARIATION_RISE: f64 = 2.0;
-const VARIATION_FALL_OWN: f64 = 0.8;
-
-/// What they are thought to differ by before anything is known, and how fast that is given up.
-const VARIATION_UNKNOWN: f64 = 1.0;
-const VARIATION_FALL: f64 = 0.9;
-
-/// And by no more than this.
+/// Times of items differ by at least this share of their mean, and by no more than this, whatever was measured.
+const VARIATION_MIN: f64 = 0.15;
 const VARIATION_MAX: f64 = 2.0;
+
+/// How far times are from their mean is known by so many looks at the most.
+const VARIATION_LOOKS: usize = 64;
+
+/// A few times are often more alike than all are, by this share of it if it was one.
+const VARIATION_RISE: f64 = 1.0;
+
+/// What they are thought to differ by before anything is known, and how fast that is given up with each time.
+const VARIATION_UNKNOWN: f64 = 1.0;
+const VARIATION_FALL: f64 = 0.8;
+
+/// How sure an estimate has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Certainty {
+    /// It may be wrong now and then.
+    Likely,
+    /// Wrong once in thousands of seconds.
+    Sure,
+}
 
 /// What was between two looks.
 #[derive(Clone, Copy, Debug)]
@@ -89,8 +91,6 @@ pub(super) struct Span {
     occupied: f64,
     /// Seconds of slots for the items that were done, from their beginning.
     answered: f64,
-    /// How far the times of the items are from their mean, as a share of it, as far as so few show that.
-    variation: f64,
 }
 
 /// Sums over the time that is believed.
@@ -121,6 +121,24 @@ struct WorkBefore {
     running: u32,
 }
 
+/// Items that were done between two looks.
+#[derive(Clone, Copy, Debug)]
+struct ItemsDone {
+    items: f64,
+    /// The mean of their times, in seconds of slots.
+    time: f64,
+}
+
+/// How far the times of items are from their mean, as a share of it. A change of the mean is no matter.
+#[derive(Clone, Debug, Default)]
+struct Variation {
+    /// The last ones, each beside the one before.
+    done: VecDeque<ItemsDone>,
+    /// Seconds of slots for items that are not done.
+    pending: f64,
+    value: Option<f64>,
+}
+
 /// What looks at the work have shown. While slots that have just come load what they need, nothing is learned.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Estimates {
@@ -128,7 +146,7 @@ pub(super) struct Estimates {
     seen: Option<WorkBefore>,
     /// The believed time at which there was another number of slots.
     changed_at: Duration,
-    variation: Option<f64>,
+    variation: Variation,
     /// Time in functions and time with items, up to the slots' answers, when learning began and at the last look.
     answered: Option<[(Duration, Duration); 2]>,
     at_work: Option<f64>,
@@ -174,22 +192,20 @@ impl Estimates {
             return;
         }
         let passed = now.saturating_sub(last.at);
+        let items = work.finished.saturating_sub(last.finished);
+        let answered = (seen.answered - last.answered).max(0.0);
+        self.variation.learn(items, answered);
         self.looks.push_back(WorkLook {
             at: before.at + passed,
-            items: before.items + work.finished.saturating_sub(last.finished),
+            items: before.items + items,
             occupied: before.occupied + (seen.occupied - last.occupied).max(0.0),
-            answered: before.answered + (seen.answered - last.answered).max(0.0),
+            answered: before.answered + answered,
             there: before.there + passed.as_secs_f64() * f64::from(work.slots),
         });
         let longest = SPANS[SPANS.len() - 1];
         let is_old = |second: &WorkLook| second.at + longest <= before.at;
         while self.looks.get(1).is_some_and(is_old) {
             self.looks.pop_front();
-        }
-        if work.finished > last.finished {
-            // It is itself an estimate by few items: a low one is believed slowly.
-            let before = self.variation.unwrap_or(VARIATION_UNKNOWN);
-            self.variation = Some(work.variation.max(before * VARIATION_FALL));
         }
         self.learn_of_work(work);
     }
@@ -282,21 +298,14 @@ impl Estimates {
     /// Seconds of slots that an item takes at least. A change to less that a short span has seen counts more than what a long one has.
     ///
     /// Items that run count before they end: an item that has run for 6 s takes at least that.
-    pub(super) fn cost_at_least(&self, doubt: f64) -> f64 {
+    pub(super) fn cost_at_least(&self, doubt: f64, certainty: Certainty) -> f64 {
         let Some(seen) = self.seen else {
             return 0.0;
         };
         let underway = self.underway();
         let (mut least, mut most) = (0.0, f64::INFINITY);
         for (length, span) in self.lengths_and_spans() {
-            // Short spans, and those of few items, are many, and some of them are far from the truth by chance. What was seen from the
-            // beginning is one.
-            let doubt = match () {
-                () if span.is_whole => doubt,
-                () if span.items < ITEMS_MIN => doubt * DOUBT_OF_FEW,
-                () if length < SURE || span.items < ITEMS_OWN => doubt * DOUBT_OF_SHORT,
-                () => doubt,
-            };
+            let doubt = doubt * doubt_of(length, &span, certainty);
             let together = span.answered + underway;
             // All that run now may be done in a moment: if times are all the same, the mean of them all is not above the truth. If they
             // differ, it may be by chance, and the more so the fewer have ended.
@@ -306,14 +315,14 @@ impl Estimates {
                 true => together,
                 false => span.occupied,
             };
-            let if_not = seconds / ended as f64 * self.least(&span, ended, doubt);
+            let if_not = seconds / ended as f64 * self.least(ended, doubt);
             // In less time than an item takes, what ends and what doesn't is no matter of chance.
             let mut surely = match span.is_whole || span.items >= u64::from(seen.running) {
                 true => if_same.min(if_not),
                 false => 0.0,
             };
             if span.items >= ITEMS_FEW {
-                surely = surely.max(span.cost * self.least(&span, span.items, doubt));
+                surely = surely.max(span.cost * self.least(span.items, doubt));
             }
             least = surely.min(most).max(least);
             if span.items >= ITEMS_FEW {
@@ -330,40 +339,46 @@ impl Estimates {
             if span.items < ITEMS_MIN {
                 continue;
             }
-            let is_sure = self.doubt(&span, span.items, doubt) <= DOUBT_MAX;
+            let is_sure = self.doubt(span.items, doubt) <= DOUBT_MAX;
             if is_sure || length >= LONG {
                 let cost = span.answered / span.items as f64;
-                let cost = cost * (1.0 + self.doubt(&span, span.items, doubt));
+                let cost = cost * (1.0 + self.doubt(span.items, doubt));
                 most = Some(most.map_or(cost, |most| most.max(cost)));
             }
             if length >= LONG {
                 break;
             }
         }
-        most.map(|most| most.max(self.cost_at_least(doubt)))
+        most.map(|most| most.max(self.cost_at_least(doubt, Certainty::Likely)))
     }
 
-    /// How far the mean of so many items of a span may be from the truth, as a share of it.
-    fn doubt(&self, span: &Span, items: u64, deviations: f64) -> f64 {
-        let variation = match span.items < ITEMS_OWN {
-            true => span.variation.clamp(VARIATION_MIN_OWN, VARIATION_MAX),
-            false => {
-                let variation = self.variation.unwrap_or(VARIATION_UNKNOWN);
-                variation.clamp(VARIATION_MIN, VARIATION_MAX)
-            }
-        };
-        deviations * variation / (items.max(1) as f64).sqrt()
+    /// At least one of so many items takes this share of their mean, in nine cases of ten: all of it if times are all the same.
+    pub(super) fn longest_share(&self, items: u64) -> f64 {
+        let items = items.max(1) as f64;
+        // If times are exponential.
+        let share = -(1.0 - 0.1_f64.powf(1.0 / items)).ln();
+        (1.0 - self.variation() * (1.0 - share)).min(1.0)
+    }
+
+    /// How far the times of items are from their mean, as a share of it; not more than if they are exponential.
+    pub(super) fn variation(&self) -> f64 {
+        self.variation.value().min(1.0)
+    }
+
+    /// How far the mean of so many items may be from the truth, as a share of it.
+    fn doubt(&self, items: u64, deviations: f64) -> f64 {
+        deviations * self.variation.value() / (items.max(1) as f64).sqrt()
     }
 
     /// The share of the mean of so many items that the truth is not below.
-    fn least(&self, span: &Span, items: u64, deviations: f64) -> f64 {
-        let doubt = self.doubt(span, items, deviations);
+    fn least(&self, items: u64, deviations: f64) -> f64 {
+        let doubt = self.doubt(items, deviations);
         (1.0 - doubt).max(1.0 / (1.0 + SKEW * doubt))
     }
 
     /// The multiple of the mean of its items that the truth is not above.
     fn most(&self, span: &Span, deviations: f64) -> f64 {
-        let doubt = self.doubt(span, span.items, deviations);
+        let doubt = self.doubt(span.items, deviations);
         match span.items >= ITEMS_MIN {
             true => 1.0 + doubt,
             false => (SKEW * doubt).exp(),
@@ -404,31 +419,66 @@ impl Estimates {
             is_whole: place == 0,
             occupied,
             answered,
-            variation: match items < ITEMS_OWN {
-                true => self.variation_from(place, answered / items.max(1) as f64),
-                false => VARIATION_UNKNOWN,
-            },
         })
     }
+}
 
-    /// How far the times of the items done since a look are from this mean, at most: what few of them show is little.
-    fn variation_from(&self, place: usize, mean: f64) -> f64 {
-        let (mut squares, mut count) = (0.0, 0.0);
-        let later = self.looks.iter().skip(place + 1);
-        for (before, after) in self.looks.iter().skip(place).zip(later) {
-            let items = (after.items - before.items) as f64;
-            if items > 0.0 && mean > 0.0 {
-                let distance = (after.answered - before.answered) / items / mean - 1.0;
-                squares += items * distance * distance;
-                count += 1.0;
-            }
+impl Variation {
+    /// So many items were done, in so many seconds of slots.
+    fn learn(&mut self, items: u64, answered: f64) {
+        self.pending += answered;
+        if items == 0 {
+            return;
         }
-        // One of them gives the mean.
-        let shown = (squares / f64::max(count - 1.0, 1.0)).sqrt();
-        let unknown = VARIATION_UNKNOWN * VARIATION_FALL_OWN.powf(count);
-        f64::max(
-            shown * (1.0 + VARIATION_RISE / f64::max(count, 1.0).sqrt()),
-            unknown,
-        )
+        let items = items as f64;
+        let time = std::mem::take(&mut self.pending) / items;
+        self.done.push_back(ItemsDone { items, time });
+        if self.done.len() > VARIATION_LOOKS {
+            self.done.pop_front();
+        }
+        self.value = Some(self.shown());
+    }
+
+    /// As far as it is known: rather more.
+    fn value(&self) -> f64 {
+        self.value.unwrap_or(VARIATION_UNKNOWN)
+    }
+
+    fn shown(&self) -> f64 {
+        let later = self.done.iter().skip(1);
+        let (mut count, mut squares, mut means, mut shares) = (0.0, 0.0, 0.0, 0.0);
+        for (before, after) in self.done.iter().zip(later) {
+            // Each of two means of several times is nearer to the mean of all than each time is.
+            let share = 1.0 / before.items + 1.0 / after.items;
+            let distance = after.time - before.time;
+            squares += distance * distance / share;
+            means += (before.time * before.time + after.time * after.time) / 2.0;
+            shares += share / 2.0;
+            count += 1.0;
+        }
+        let unknown = VARIATION_UNKNOWN * VARIATION_FALL.powf(count);
+        if means <= 0.0 {
+            return unknown.clamp(VARIATION_MIN, VARIATION_MAX);
+        }
+        // The mean of a square is the square of the mean, and more by as much as times differ.
+        let square = squares / means;
+        let rest = (1.0 - square * shares / count).max(0.1);
+        let shown = (square / rest).sqrt() * (1.0 + VARIATION_RISE / f64::sqrt(count));
+        shown.max(unknown).clamp(VARIATION_MIN, VARIATION_MAX)
+    }
+}
+
+/// What a span says is doubted by so much more. Short spans, and those of few items, are many, and some of them are far from the truth by chance. What
+/// was seen from the beginning is one.
+fn doubt_of(length: Duration, span: &Span, certainty: Certainty) -> f64 {
+    let is_few = span.items < ITEMS_MIN && !span.is_whole;
+    let is_short = (length < SHORT || span.items < ITEMS_SHORT) && !span.is_whole;
+    match certainty {
+        _ if is_few => 2.5,
+        Certainty::Sure if is_short => 2.5,
+        Certainty::Sure => 1.7,
+        Certainty::Likely if is_short => 1.2,
+        Certainty::Likely if span.is_whole => 0.8,
+        Certainty::Likely => 0.6,
     }
 }

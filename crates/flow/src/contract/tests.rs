@@ -70,6 +70,7 @@ impl Flow {
                 busy: Duration::from_secs_f64(answered * self.at_work),
                 occupied: Duration::from_secs_f64(answered),
                 underway: Duration::from_secs_f64(self.occupied - answered),
+                latest: Duration::from_secs_f64((self.occupied - answered) / f64::from(self.slots)),
                 running: self.slots,
                 slots: self.slots,
                 ready: waits + by_serial,
@@ -82,7 +83,6 @@ impl Flow {
                 } else {
                     Duration::ZERO
                 },
-                variation: 0.3,
             },
             trusted: Supply {
                 slots: self.planner.target() - self.remote,

@@ -406,6 +406,10 @@ impl<'a> ContractRun<'a> {
     /// Items enter, frames leave, slots that were released end.
     fn manage(&mut self) -> Result<(), Violation> {
         let free = (self.given - self.admitted as f64).max(0.0) as u64;
+        let free = match self.scenario.items {
+            Some(items) => free.min(items - self.admitted),
+            None => free,
+        };
         let room = u64::from(self.scheduler.tickets(self.stream)).min(free);
         if room > 0 {
             let sizes = vec![ITEM_BYTES; room as usize];
@@ -413,6 +417,9 @@ impl<'a> ContractRun<'a> {
                 return self.broken(error.to_string());
             }
             self.admitted += room;
+            if Some(self.admitted) == self.scenario.items {
+                self.scheduler.end_of_input(self.stream);
+            }
         }
         while let Some(action) = self.scheduler.poll_action(self.now) {
             let at = self.now + self.scenario.latency;
