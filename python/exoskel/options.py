@@ -405,8 +405,8 @@ class ManagerOptions(NodeOptions, total=False):
             "the name in the worker's certificate; it may be left out if it is that of the host. The port may be left out if it is 7601. "
             "What follows as ``key=value`` is for ``exoskel up``. The workers were started with ``exoskel worker --listen``. "
             '"discover" (a file of that name is "./discover"): workers of this network that announce themselves '
-            "(``exoskel worker --announce``), if the ``[discover]`` of the policy allows their names; and those that such workers hear on "
-            'networks of their own. In an iterable, "discover" stands beside other lines.',
+            "(``exoskel worker --announce``), if the ``[discover]`` of the policy allows their names. They tell of others that they hear on "
+            'their own networks. In an iterable, "discover" stands beside other lines.',
         ),
     ]
     listen: Annotated[

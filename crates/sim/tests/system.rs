@@ -156,6 +156,21 @@ fn a_manager_begins_anew_after_a_crash() {
     assert!(!dialling.contains(&0), "{dialling:?}");
 }
 
+/// Aim: workers that dial a manager whose contract needs fewer of them wait until they are called, for however long that is, and come in then.
+#[test]
+fn workers_that_dial_in_wait_until_the_contract_needs_them() {
+    let (mut waited, mut recruited) = (0, 0);
+    let has_contract = |scenario: &Scenario| scenario.contract.is_some();
+    let scenarios = (1..).map(|seed| (seed, Scenario::from_seed(seed)));
+    let scenarios = scenarios.filter(|(_, own)| has_contract(own) && !own.manager_dials);
+    for (seed, scenario) in scenarios.take(12) {
+        let report = replay(seed, &scenario);
+        waited += report.waited;
+        recruited += report.recruited;
+    }
+    assert!(waited > 12 && recruited > 0, "{waited} {recruited}");
+}
+
 /// Aim: nobody is given up for having been away, and everybody is back soon. Method: all workers are away at once, or the manager
 /// stands still, for longer than anybody waits for a sign of life; the run itself checks that the contract is full in time.
 #[test]

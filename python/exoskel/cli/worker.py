@@ -66,7 +66,7 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
         "--announce",
         action="store_true",
         help="with --listen on TCP: say on this network (multicast DNS) that the worker is there, and under which name, for managers with "
-        'workers="discover", and tell these who else is heard here; everybody on the network can hear that',
+        'workers="discover"; everybody there can hear that. Its managers are told who else is heard there',
     )
     parser.add_argument(
         "--slots",

@@ -148,6 +148,7 @@ impl Machine {
             return Ok(false);
         };
         if !self.has_left(id, Way::ToWorker) {
+            self.begin_patience(id);
             self.shake_hands(id, &hello)?;
         }
         Ok(true)

@@ -74,9 +74,15 @@ impl Machine {
         };
         let channel = Channel::new(client, server, &mut self.world.random);
         self.channels.insert(id, channel);
-        let impatience = self.world.now + HANDSHAKE_TIME;
-        self.world.agenda.plan(impatience, Event::Impatience(id));
+        self.begin_patience(id);
         id
+    }
+
+    /// From now on, the handshake may take so long.
+    pub(super) fn begin_patience(&mut self, id: ConnectionId) {
+        let until = self.world.now + HANDSHAKE_TIME;
+        self.patience.insert(id, until);
+        self.world.agenda.plan(until, Event::Impatience(id));
     }
 
     pub(super) fn begin_handshake(
@@ -118,6 +124,15 @@ impl Machine {
         let Some(number) = self.world.wires.worker(id) else {
             return Ok(());
         };
+        let until = self.patience.get(&id);
+        if until.is_some_and(|until| self.world.now < *until) {
+            // It was called meanwhile.
+            return Ok(());
+        }
+        if self.waits_in_order(number, id) {
+            self.begin_patience(id);
+            return Ok(());
+        }
         if !self.manager.sessions.contains_key(&id) && !self.has_left(id, Way::ToWorker) {
             // Its slot was not free until now: it finds its manager gone.
             self.world.excuse(id);
@@ -131,6 +146,17 @@ impl Machine {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether a worker that dialled in waits to be called, and both ends are there: neither looks at the time then, and their hosts tell each other that
+    /// they are alive.
+    pub(super) fn waits_in_order(&self, number: usize, id: ConnectionId) -> bool {
+        let mut waiting = self.manager.waiting.iter();
+        !self.is_ending
+            && !self.has_left(id, Way::ToWorker)
+            && self.workers[number].connection() == Some(id)
+            && !self.world.wires.is_blocked(number)
+            && waiting.any(|(other, _)| *other == id)
     }
 
     /// Something has come to a worker.

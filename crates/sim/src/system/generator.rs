@@ -555,8 +555,7 @@ fn contract(scenario: &mut Scenario) -> bool {
         .streams
         .iter()
         .any(|stream| stream.hangs_one_in > 0);
-    // Who dials in would wait for longer than a handshake may take.
-    if !scenario.manager_dials || workers < 2 || hangs || random.below(2) > 0 {
+    if workers < 2 || hangs || random.below(2) > 0 {
         return false;
     }
     let slots_min = 1 + random.below(workers - 1) as u32;

@@ -43,6 +43,8 @@ pub(super) struct Machine {
     pub(super) channels: BTreeMap<ConnectionId, Channel>,
     /// Which ends have left.
     left: BTreeMap<ConnectionId, [bool; 2]>,
+    /// Until when their handshakes may last.
+    pub(super) patience: BTreeMap<ConnectionId, Duration>,
     /// Workers whose certificates were revoked.
     pub(super) revoked: BTreeSet<String>,
     /// Workers whose wires are worn out.
@@ -94,6 +96,7 @@ impl Machine {
             former: Vec::new(),
             channels: BTreeMap::new(),
             left: BTreeMap::new(),
+            patience: BTreeMap::new(),
             revoked: BTreeSet::new(),
             worn: BTreeSet::new(),
             taken_down: BTreeMap::new(),
@@ -374,6 +377,7 @@ impl Machine {
         if both {
             self.left.remove(&id);
             self.channels.remove(&id);
+            self.patience.remove(&id);
             self.world.forget(id);
         }
         Ok(())
@@ -527,9 +531,15 @@ impl Machine {
             statistics.is_some_and(|statistics| statistics.outstanding > 0)
                 || held.line.session.0.queued_bytes() > 0
         });
+        // Who waits to be called may do so for ever.
+        let is_waiting = |number: usize, worker: &Worker| {
+            let id = worker.connection();
+            id.is_some_and(|id| self.waits_in_order(number, id))
+        };
+        let mut workers = self.workers.iter().enumerate();
         let is_quiet = self.world.now > self.calm_from
             && !outstanding
-            && self.workers.iter().all(Worker::is_quiet);
+            && workers.all(|(number, worker)| worker.is_quiet() || is_waiting(number, worker));
         if !is_quiet || !self.is_full(self.calm_from.max(self.settling_from))? {
             let again = self.world.now + SETTLE_TIME;
             self.world.agenda.plan(again, Event::Settle);
