@@ -291,6 +291,40 @@ fn a_part_of_a_frame_counts_with_its_state() {
     assert_eq!(state_of(&again), half);
 }
 
+/// Aim: a slot where an item has raised what it runs again for is sent the state, also if results before that item have waited for a grant.
+#[test]
+fn a_state_that_comes_late_is_not_kept() {
+    let mut site = Site::new(stateful(), 0, 40);
+    let execute = site.frame_of(0, 3);
+    let (frame, first) = (execute.frame, execute.first);
+    let announced = ToManager::Announced {
+        frame,
+        index: first,
+        bytes: 1000,
+        busy: 1000,
+    };
+    site.say(0, &announced).unwrap();
+    let recalled = ToManager::Recalled {
+        frame,
+        first: first + 3,
+        count: execute.count - 3,
+    };
+    site.say(0, &recalled).unwrap();
+    let retriable = ToManager::Retriable {
+        frame,
+        first: first + 2,
+        count: 1,
+        busy: 1000,
+        records: written(&[(b"again", Format::Pickle, true)]),
+    };
+    site.say(0, &retriable).unwrap();
+    site.say(0, &carried(&execute, first, 2, b"half")).unwrap();
+    let (_, next) = site.frame();
+    assert_eq!(next.first, first + 2);
+    let half = Some((Format::Pickle, Bytes::from_static(b"half")));
+    assert_eq!(state_of(&next), half);
+}
+
 /// Aim: without an initial value there is no state before the first item; exceptions before that need none.
 #[test]
 fn a_scan_begins_with_nothing() {

@@ -330,6 +330,12 @@ impl Router {
             Some(again) => self.count_rounds(id, &arrived, heads, again, now)?,
             None => self.count(id, &arrived, heads, now)?,
         };
+        let frame = arrived.frame;
+        if let Some((number, line)) = place
+            && let Some(state) = self.line(number, line)
+        {
+            state.drop_kept(from, slot, frame);
+        }
         let Some((number, line)) = place.filter(|_| counted) else {
             return Ok(());
         };
@@ -338,8 +344,6 @@ impl Router {
         let Some(state) = self.line(number, line) else {
             return Ok(());
         };
-        // What the slot has of a state may not be what it has sent.
-        state.forget_kept(from);
         if !is_users {
             heads.part(state.keeps_parts());
         }

@@ -27,6 +27,8 @@ pub(super) struct CarriedState {
     origin: Arc<Origin>,
     /// Who has sent it last, with results of which frame, and so has it still.
     kept: Option<(u32, FrameId)>,
+    /// Who may have another one than it has sent with results of that frame, which may have waited for a grant meanwhile.
+    dropped: Option<(u32, FrameId)>,
 }
 
 impl CarriedState {
@@ -44,6 +46,7 @@ impl CarriedState {
                     value: first(start),
                     origin: Origin::user(),
                     kept: None,
+                    dropped: None,
                 };
                 (number, state)
             })
@@ -76,6 +79,14 @@ impl ItemLine {
             (None, _) => (GivenState::Nothing, None),
             (Some(_), Some((holder, frame))) if holder == slot => (GivenState::Kept(frame.0), None),
             (Some(value), _) => (GivenState::Sent, Some(value)),
+        }
+    }
+
+    /// What the slot has of a state is not what it sends with results of this frame, now or later.
+    pub(super) fn drop_kept(&mut self, segment: u16, slot: u32, frame: FrameId) {
+        if let Some(state) = self.carried.get_mut(&segment) {
+            state.kept = None;
+            state.dropped = Some((slot, frame));
         }
     }
 
@@ -204,10 +215,12 @@ impl Router {
         };
         match (is_refused, state.carried.get_mut(&from)) {
             (false, Some(carried)) => {
+                let sender = Some((slot, arrived.frame));
                 *carried = CarriedState {
                     value: Some(came.value),
                     origin,
-                    kept: Some((slot, arrived.frame)),
+                    kept: sender.filter(|_| carried.dropped != sender),
+                    dropped: carried.dropped,
                 };
             }
             _ => state.forget_kept(from),
