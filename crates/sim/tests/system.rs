@@ -109,6 +109,8 @@ fn everything_holds_whatever_happens() {
 fn what_was_broken_once_holds() {
     // A run was closed while it waited for a slot, and the manager was woken for it without end.
     play(752);
+    // An item ran again while results before it waited for a grant, and its slot was thought to have the state that it had dropped.
+    play(500_169);
 }
 
 /// Aim: a manager that comes back after a crash knows nothing, and nothing of its former life counts: each item of each

@@ -72,6 +72,9 @@ impl Machine {
                 self.check_abort(session, &reason)?;
                 self.change(session, |session| session.abort(reason));
             }
+            // Nobody reads what was under way when the run was given up.
+            ManagerAction::Deliver { stream, .. }
+                if self.streams.users[stream as usize].is_given_up => {}
             ManagerAction::Deliver { stream, outcomes } => {
                 self.check_origin(stream, &outcomes)?;
                 let allowed = self.report.slots_lost.min(u64::from(u32::MAX)) as u32;
