@@ -299,8 +299,10 @@ impl RunWithJournal {
             let numbers = open.delivery.numbers().clone();
             let is_due = match self.is_ordered {
                 true => {
+                    // What has ended since then is told first, as the iterator over the outcomes does by a pause.
                     open.follow_ends();
                     let item = numbers.index_of(open.ended);
+                    open.delivery.end_items(item, now)?;
                     if matches!(handed, Handed::Astray) {
                         self.astray.insert(item);
                     }
