@@ -155,8 +155,9 @@ class JsonLines(_LineFile):
         except ValueError as error:
             place = "standard input" if self._path == "-" else self._path
             # The line is all that the decoder knows of.
-            is_json = isinstance(error, json.JSONDecodeError)
-            what = f"{error.msg} at column {error.colno}" if is_json else str(error)
+            what = str(error)
+            if isinstance(error, json.JSONDecodeError):
+                what = f"{error.msg} at column {error.colno}"
             raise ValueError(
                 f"line {number} of {place}: {what}, expected a JSON value in each line"
             ) from error
