@@ -259,7 +259,7 @@ class Worker:
 
     def announce(self, frame: Frame, index: int, size: int) -> None:
         """Say that a result waits."""
-        self.say("announced", struct.pack(">QQQQ", frame.number, index, size, 1000))
+        self.say("announced", struct.pack(">QQIQQ", frame.number, index, 1, size, 1000))
 
     def granted(self, frame: int, index: int) -> None:
         """Send a result that waited."""

@@ -7,7 +7,7 @@ use crate::item::ItemState;
 use crate::scheduler::Scheduler;
 use crate::slot::{LeaseEnd, nanos};
 use crate::stream::{Stream, WaitingResult};
-use crate::{Accepted, Action, Breach, FrameId, Index, Lease, Results, SlotId, StreamId};
+use crate::{Accepted, Action, Breach, FrameId, Index, Lease, Results, SlotId, StreamId, Then};
 
 /// Announced sizes beyond this are taken as this, so that sums never overflow; no host has so much memory.
 const ANNOUNCED_MAX: u64 = 1 << 48;
@@ -391,7 +391,8 @@ impl Scheduler {
         self.stir(now);
     }
 
-    /// An item has run, and its result of so many bytes, more than its grant, waits at the slot.
+    /// These items have run, and their result of so many bytes, more than its grant, waits at the slot: that of one item, or of several that were
+    /// folded, by the name of the first. The others have run as well: they keep the slot busy no longer.
     ///
     /// # Errors
     ///
@@ -400,10 +401,11 @@ impl Scheduler {
         &mut self,
         slot: SlotId,
         frame: FrameId,
-        index: Index,
+        items: Range<Index>,
         bytes: u64,
         now: Duration,
     ) -> Result<(), Breach> {
+        let index = items.start;
         let Some((row, position)) = self.find(slot, frame) else {
             return Ok(());
         };
@@ -419,6 +421,10 @@ impl Scheduler {
         };
         let known = &at.frames[position];
         let (stream, to, grant) = (known.stream, known.to, known.grant);
+        let folded = match known.then {
+            Then::Fold => item.end..items.end.min(known.range().end),
+            _ => item.end..item.end,
+        };
         let Some(place) = self
             .streams
             .binary_search_by_key(&stream, |stream| stream.id)
@@ -435,20 +441,31 @@ impl Scheduler {
         if item.state != ItemState::Out {
             return Err(Breach::AnnouncedTwice { index });
         }
-        let token_bytes = item.bytes;
         let closed = stream.closed;
-        item.state = if closed {
-            ItemState::Gone
-        } else {
-            ItemState::Announced
+        let (mut ran, mut token_bytes) = (1, item.bytes);
+        item.state = match closed {
+            true => ItemState::Gone,
+            false => ItemState::Announced,
         };
-        stream.reserved = stream.reserved.saturating_sub(grant);
+        stream.ring.visit(folded, |_, item| {
+            if item.is_at(frame) && item.state == ItemState::Out {
+                ran += 1;
+                token_bytes = token_bytes.saturating_add(item.bytes);
+                // It has no result of its own to wait for.
+                item.state = match closed {
+                    true => ItemState::Gone,
+                    false => ItemState::Granted,
+                };
+            }
+        });
+        let grants = grant.saturating_mul(ran.into());
+        stream.reserved = stream.reserved.saturating_sub(grants);
         let bytes = bytes.min(ANNOUNCED_MAX);
         stream.segments[usize::from(to)]
             .result_bytes
             .observe(bytes.min(self.config.result_budget_bytes), 1);
         if closed {
-            stream.out -= 1;
+            stream.out -= u64::from(ran);
             stream.ring.trim();
         } else {
             stream.waiting.insert(
@@ -465,7 +482,8 @@ impl Scheduler {
         at.speaks(now);
         at.held_back = false;
         at.does_something();
-        let lease_end = at.settle(position, 1, token_bytes, u32::from(closed));
+        let answered = if closed { ran } else { 0 };
+        let lease_end = at.settle(position, ran, token_bytes, answered);
         if !others.is_empty() {
             self.copies_decided(frame, others);
         }

@@ -99,6 +99,8 @@ impl Scheduler {
                     stream.reserved = stream.reserved.saturating_sub(waiting.reserved)
                 }
                 Some(_) => {}
+                // The result that it was folded into waited.
+                None if was != ItemState::Out => {}
                 None => stream.reserved = stream.reserved.saturating_sub(frame.grant),
             }
             if stream.closed {

@@ -245,7 +245,7 @@ fn what_a_lost_slot_had_has_its_turns() {
         let answered = scheduler.carried(slot, answer(frame, first, 1, &sizes), 1, START);
         assert!(answered.is_ok());
     };
-    let announced = scheduler.announced(slot, frame, first, 500, START);
+    let announced = scheduler.announced(slot, frame, first..first + 1, 500, START);
     assert_eq!(announced, Ok(()));
     let gone = scheduler.remove_slot(slot, Departure::Lost, START);
     assert!(gone.is_some_and(|gone| gone.put_back == u64::from(count)));

@@ -78,10 +78,10 @@ fn what_was_not_granted_is_a_breach() {
     assert_eq!(scheduler.progress(stream).expect("open").finished, 0);
 
     let large = grant + 5;
-    let announced = scheduler.announced(SLOT, two, 1, large, START);
+    let announced = scheduler.announced(SLOT, two, 1..1 + 1, large, START);
     assert_eq!(announced, Ok(()));
     assert_eq!(scheduler.receivable(SLOT), grant);
-    let again = scheduler.announced(SLOT, two, 1, 1, START);
+    let again = scheduler.announced(SLOT, two, 1..1 + 1, 1, START);
     assert_eq!(again, Err(Breach::AnnouncedTwice { index: 1 }));
     let early = scheduler.results(SLOT, results(two, 1, &[large]), START);
     assert_eq!(early, Err(Breach::NotGranted { index: 1 }));
@@ -91,7 +91,7 @@ fn what_was_not_granted_is_a_breach() {
         Some(Action::Grant { index: 1, .. })
     ));
     assert_eq!(scheduler.receivable(SLOT), grant + large);
-    let again = scheduler.announced(SLOT, two, 1, 1, START);
+    let again = scheduler.announced(SLOT, two, 1..1 + 1, 1, START);
     assert_eq!(again, Err(Breach::AnnouncedTwice { index: 1 }));
     let over = scheduler.results(SLOT, results(two, 1, &[large + 1]), START);
     let breach = Breach::OverAnnounced {
@@ -122,7 +122,7 @@ fn the_oldest_result_takes_no_room_from_others_before_it_is_here() {
         panic!("expected frames of one item: {frames:?}");
     };
     for (frame, index, bytes) in [(one, 0, 1 << 30), (two, 1, 1 << 19)] {
-        let announced = scheduler.announced(SLOT, frame, index, bytes, START);
+        let announced = scheduler.announced(SLOT, frame, index..index + 1, bytes, START);
         assert_eq!(announced, Ok(()));
     }
     let granted = |action| match action {
@@ -157,7 +157,7 @@ fn a_few_words_need_no_grant_behind_a_large_token() {
         }
         if bytes > grant {
             assert_eq!(reached, 1, "{grant} bytes were granted");
-            let announced = scheduler.announced(SLOT, frame, first, bytes, START);
+            let announced = scheduler.announced(SLOT, frame, first..first + 1, bytes, START);
             announced.expect("known");
             while scheduler.poll_action(START).is_some() {}
         }
@@ -177,7 +177,7 @@ fn a_granted_result_of_a_closed_stream_may_still_come() {
     let (mut scheduler, stream, frames) = begun(SchedulerConfig::default(), 1);
     let (frame, _, _, grant) = frames[0];
     let large = 3 * grant;
-    let announced = scheduler.announced(SLOT, frame, 0, large, START);
+    let announced = scheduler.announced(SLOT, frame, 0..0 + 1, large, START);
     assert_eq!(announced, Ok(()));
     assert!(matches!(
         scheduler.poll_action(START),
@@ -299,7 +299,7 @@ proptest! {
             } else {
                 let (frame, index, grant) = peer.running.remove(0);
                 if choice < 3 && result_bytes_max > grant {
-                    scheduler.announced(slot, frame, index, result_bytes_max, now).unwrap();
+                    scheduler.announced(slot, frame, index..index + 1, result_bytes_max, now).unwrap();
                     peer.announced.insert((frame, index), result_bytes_max);
                     None
                 } else {

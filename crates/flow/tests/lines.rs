@@ -158,7 +158,7 @@ fn what_was_made_takes_up_the_room_for_results() {
     let mut frames = Vec::new();
     while frames.len() < 2 {
         let (_, frame, _, first, _) = next(&mut scheduler).expect("a frame");
-        let announced = scheduler.announced(SLOT, frame, first, 1000, START);
+        let announced = scheduler.announced(SLOT, frame, first..first + 1, 1000, START);
         announced.expect("once");
         frames.push((frame, first));
     }
@@ -246,4 +246,68 @@ fn frames_that_are_folded_are_long() {
     let (plain, folded) = (longest(&farm, 1), longest(&reduce, 1));
     assert!((10..=20).contains(&plain), "{plain}");
     assert!((250..=500).contains(&folded), "{folded}");
+}
+
+/// Aim: what was folded keeps its slot busy no longer, also while its result waits for room; or other items, which have to be done before there is
+/// room, would wait for the slot. Method: a slot announces for each frame, and has nothing granted but the oldest; then it is lost.
+#[test]
+fn what_was_folded_frees_its_slot_while_its_result_waits() {
+    let reduce = Skeleton::Reduce {
+        operator: FunctionId(0),
+        initial: None,
+    };
+    let config = SchedulerConfig {
+        result_budget_bytes: 1,
+        grant_bytes: 16,
+        grant_bytes_min: 16,
+        frame_items_max: 5,
+        window_bytes_max: 1,
+        ..SchedulerConfig::default()
+    };
+    let mut scheduler = Scheduler::new(config);
+    scheduler.add_slot(SLOT, START).expect("a slot");
+    let program = Program::compile(&reduce).expect("a program");
+    let options = StreamOptions {
+        tickets: Tickets::Unbounded,
+        time_limit: None,
+    };
+    let own = scheduler.open_stream(&program, options, START);
+    let own = own.expect("a stream");
+    scheduler
+        .admit(own, &[1; 100], START)
+        .expect("room for them");
+    let mut frames = 0;
+    for round in 0..60 {
+        let Some((_, frame, _, first, count)) = next(&mut scheduler) else {
+            assert_eq!(scheduler.progress(own).expect("open").ready, 0, "{round}");
+            break;
+        };
+        frames += u32::from(count > 1);
+        if round < 12 {
+            let sizes = vec![1; count as usize];
+            let results = answer(frame, first, 1, &sizes);
+            assert!(
+                scheduler
+                    .results(SLOT, results, START)
+                    .is_ok_and(|all| all.is_some())
+            );
+            scheduler.taken(own, first, count, START);
+        } else {
+            // More than there is, which can't be.
+            let items = first..first + u64::from(count) + u64::from(round % 2 == 1);
+            let announced = scheduler.announced(SLOT, frame, items, 1000, START);
+            announced.expect("it had them");
+        }
+    }
+    assert!(frames > 3, "only {frames} frames had several items");
+    assert_eq!(next(&mut scheduler), None);
+    let waits = scheduler.progress(own).expect("open");
+    assert!(waits.out > 10, "{waits:?}");
+    scheduler
+        .remove_slot(SLOT, Departure::Lost, START)
+        .expect("it was there");
+    // Nobody blames what has run.
+    let left = scheduler.progress(own).expect("open");
+    assert_eq!((left.ready, left.out), (waits.ready + waits.out, 0));
+    assert_eq!(scheduler.result_bytes(own).1, 0);
 }

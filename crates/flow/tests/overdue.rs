@@ -153,7 +153,9 @@ fn who_does_not_send_what_it_may_send_is_named() {
     let mut run = Run::new(Some(LIMIT), &[1]);
     let (frame, index, _) = run.given[0];
     let large = 1 << 20;
-    let said = run.scheduler.announced(SLOT, frame, index, large, START);
+    let said = run
+        .scheduler
+        .announced(SLOT, frame, index..index + 1, large, START);
     said.expect("it had it");
     run.look();
     assert_eq!(run.granted, [(frame, index)]);

@@ -81,7 +81,7 @@ fn late_and_unknown_answers_change_nothing() {
     ));
     scheduler.released(slot, frame, Duration::ZERO, START);
     scheduler.recalled(slot, FrameId(77), 0, u32::MAX, START);
-    let announced = scheduler.announced(slot, frame, Index::MAX, u64::MAX, START);
+    let announced = scheduler.announced(slot, frame, Index::MAX..Index::MAX, u64::MAX, START);
     assert_eq!(announced, Ok(()));
     assert!(answer(&mut scheduler, slot, frame, first, 1000, START));
     assert!(!answer(&mut scheduler, slot, frame, first, count, START));
@@ -329,10 +329,10 @@ fn large_results_wait_for_room_but_never_the_oldest() {
     scheduler.admit(stream, &[1; 2], START).expect("tickets");
     let sent = dispatches(&mut scheduler, START);
     let slot = SlotId(0);
-    let announced = scheduler.announced(slot, sent[1].1, 1, 9000, START);
+    let announced = scheduler.announced(slot, sent[1].1, 1..1 + 1, 9000, START);
     assert_eq!(announced, Ok(()));
     assert_eq!(actions(&mut scheduler, START), []);
-    let announced = scheduler.announced(slot, sent[0].1, 0, 8000, START);
+    let announced = scheduler.announced(slot, sent[0].1, 0..0 + 1, 8000, START);
     assert_eq!(announced, Ok(()));
     assert_eq!(
         actions(&mut scheduler, START),

@@ -111,12 +111,12 @@ fn a_large_result_that_is_late_is_dropped_where_it_waits() {
     let (slot, frame, index) = first;
     let large = 1 << 20;
     scheduler
-        .announced(second.0, second.1, 5, large, at(1300))
+        .announced(second.0, second.1, 5..5 + 1, large, at(1300))
         .unwrap();
     let told = actions(&mut scheduler, at(1300));
     assert!(told.contains(&Action::Interrupt { slot, frame, index }));
     scheduler
-        .announced(slot, frame, index, large, at(1400))
+        .announced(slot, frame, index..index + 1, large, at(1400))
         .unwrap();
     // It may have been too late to end it: the slot is told again.
     let again = actions(&mut scheduler, at(1400));

@@ -292,6 +292,7 @@ fn results_that_are_announced_twice_end_the_session() {
             slot.say(&ToManager::Announced {
                 frame: execute.frame,
                 index: execute.first,
+                count: 1,
                 bytes,
                 busy: 0,
             });
@@ -306,6 +307,7 @@ fn announced_sizes_without_measure_hold_nobody_up() {
             slot.say(&ToManager::Announced {
                 frame: execute.frame,
                 index,
+                count: 1,
                 bytes: if number % 2 == 0 { 1 << 63 } else { u64::MAX },
                 busy: u64::MAX,
             });
@@ -325,6 +327,7 @@ fn announcements_of_what_it_has_not_are_dropped() {
             slot.say(&ToManager::Announced {
                 frame,
                 index,
+                count: 1,
                 bytes: 1 << 63,
                 busy: 0,
             });

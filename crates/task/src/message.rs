@@ -337,8 +337,10 @@ pub enum ToManager {
     Announced {
         /// The frame.
         frame: u64,
-        /// The item.
+        /// The item; the first one if several were folded.
         index: u64,
+        /// How many items it is the result of.
+        count: u32,
         /// The result's size in bytes.
         bytes: u64,
         /// Time spent on it, nanoseconds.
@@ -661,11 +663,13 @@ impl ToManager {
             Self::Announced {
                 frame,
                 index,
+                count,
                 bytes,
                 busy,
             } => {
                 out.put_u64(*frame);
                 out.put_u64(*index);
+                out.put_u32(*count);
                 out.put_u64(*bytes);
                 out.put_u64(*busy);
                 3
@@ -788,9 +792,10 @@ impl ToManager {
                 first: head.get_u64(),
                 count: head.get_u32(),
             },
-            3 if head.len() == 32 => Self::Announced {
+            3 if head.len() == 36 => Self::Announced {
                 frame: head.get_u64(),
                 index: head.get_u64(),
+                count: head.get_u32(),
                 bytes: head.get_u64(),
                 busy: head.get_u64(),
             },

@@ -424,6 +424,10 @@ impl SlotQueue {
         let announced = ToManager::Announced {
             frame,
             index,
+            count: match pending.kind {
+                Kind::Folded => pending.items,
+                _ => 1,
+            },
             bytes,
             busy,
         };

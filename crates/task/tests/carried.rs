@@ -300,6 +300,7 @@ fn a_state_that_comes_late_is_not_kept() {
     let announced = ToManager::Announced {
         frame,
         index: first,
+        count: 1,
         bytes: 1000,
         busy: 1000,
     };
@@ -507,6 +508,7 @@ fn states_have_limits() {
     let announced = ToManager::Announced {
         frame: execute.frame,
         index: 0,
+        count: 1,
         bytes: 300,
         busy: 1,
     };
@@ -525,6 +527,7 @@ fn a_state_that_is_too_large_for_a_slot_is_an_outcome() {
     let announced = ToManager::Announced {
         frame: execute.frame,
         index: 0,
+        count: 1,
         bytes: 5000,
         busy: 1,
     };
@@ -567,6 +570,7 @@ fn a_state_that_is_too_large_for_a_slot_ends_all_items_of_the_frame() {
     let announced = ToManager::Announced {
         frame: execute.frame,
         index: execute.first,
+        count: 1,
         bytes: 5000,
         busy: 1,
     };

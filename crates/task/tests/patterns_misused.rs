@@ -477,6 +477,7 @@ fn what_was_folded_for_a_closed_stream_is_settled() {
         let announced = ToManager::Announced {
             frame: execute.frame,
             index: execute.first,
+            count: execute.count,
             bytes: 1000,
             busy: 1,
         };

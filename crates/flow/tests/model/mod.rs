@@ -800,9 +800,9 @@ impl World {
                     self.decide(frame, index);
                 }
                 self.free_lease(slot, frame);
-                let announced = self
-                    .scheduler
-                    .announced(slot, frame, index, bytes, self.now);
+                let announced =
+                    self.scheduler
+                        .announced(slot, frame, index..index + 1, bytes, self.now);
                 assert_eq!(announced, Ok(()));
             }
             Some(Answer::Recalled(frame, first, count)) => {

@@ -149,6 +149,7 @@ fn messages_read_back() {
         ToManager::Announced {
             frame: 1,
             index: 2,
+            count: 5,
             bytes: 3,
             busy: 4,
         },

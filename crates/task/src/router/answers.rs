@@ -244,6 +244,7 @@ impl Router {
             ToManager::Announced {
                 frame,
                 index,
+                count,
                 bytes,
                 ..
             } => {
@@ -255,8 +256,9 @@ impl Router {
                         maximum,
                     });
                 }
+                let items = index..index.saturating_add(count.into());
                 self.scheduler
-                    .announced(id, FrameId(frame), index, bytes, now)?;
+                    .announced(id, FrameId(frame), items, bytes, now)?;
             }
             ToManager::Output { stream, text } => return Ok(Answered::Output { stream, text }),
             ToManager::Ready { lacks } => return Ok(Answered::Ready(lacks)),
