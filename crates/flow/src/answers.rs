@@ -183,6 +183,7 @@ impl Scheduler {
         } else {
             stream.check_sizes(frame, grant, range.clone(), size)?;
         }
+        stream.check_together(frame, range.clone())?;
 
         let others = match has_copies {
             true => stream.decide(frame, range.clone()),
@@ -392,7 +393,7 @@ impl Scheduler {
     }
 
     /// These items have run, and their result of so many bytes, more than its grant, waits at the slot: that of one item, or of several that were
-    /// folded, by the name of the first. The others have run as well: they keep the slot busy no longer.
+    /// folded or come with a state, by the name of the first. The others have run as well: they keep the slot busy no longer.
     ///
     /// # Errors
     ///
@@ -421,10 +422,8 @@ impl Scheduler {
         };
         let known = &at.frames[position];
         let (stream, to, grant) = (known.stream, known.to, known.grant);
-        let folded = match known.then {
-            Then::Fold => item.end..items.end.min(known.range().end),
-            _ => item.end..item.end,
-        };
+        let end = items.end.min(known.range().end).max(item.end);
+        let (from, is_folded) = (known.from, known.then == Then::Fold);
         let Some(place) = self
             .streams
             .binary_search_by_key(&stream, |stream| stream.id)
@@ -433,6 +432,8 @@ impl Scheduler {
             return Ok(());
         };
         let stream = &mut self.streams[place];
+        let is_together = is_folded || stream.segments[usize::from(from)].carries;
+        let together = item.end..if is_together { end } else { item.end };
         stream.prefer(frame, item.clone());
         let others = stream.decide(frame, item);
         let Some(item) = stream.ring.get_mut(index).filter(|item| item.is_at(frame)) else {
@@ -447,7 +448,7 @@ impl Scheduler {
             true => ItemState::Gone,
             false => ItemState::Announced,
         };
-        stream.ring.visit(folded, |_, item| {
+        stream.ring.visit(together, |_, item| {
             if item.is_at(frame) && item.state == ItemState::Out {
                 ran += 1;
                 token_bytes = token_bytes.saturating_add(item.bytes);
@@ -474,6 +475,7 @@ impl Scheduler {
                     slot,
                     frame,
                     bytes,
+                    items: ran,
                     reserved: 0,
                     granted: false,
                 },
@@ -546,6 +548,25 @@ impl Stream {
             };
         });
         result
+    }
+
+    /// Whether the result of several items that waited is one of all of these, or nobody would wait for the others.
+    fn check_together(&self, frame: FrameId, range: Range<Index>) -> Result<(), Breach> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let here = self.waiting.range(range.clone());
+        let mut here = here.filter(|(_, waiting)| waiting.frame == frame && waiting.granted);
+        let left = |(index, waiting): &(&Index, &WaitingResult)| {
+            index.saturating_add(waiting.items.into()) > range.end
+        };
+        match here.find(left) {
+            None => Ok(()),
+            Some((index, waiting)) => Err(Breach::AnnouncedOfMore {
+                index: *index,
+                announced: waiting.items,
+            }),
+        }
     }
 
     /// Results of a frame that waited are here now. Says for how many bytes they had been granted.

@@ -104,6 +104,16 @@ pub enum Breach {
         /// What was granted.
         granted: u64,
     },
+    /// The result was announced as that of more items.
+    #[error(
+        "got a result of fewer items from item {index} on, expected one of the {announced} for which it was announced"
+    )]
+    AnnouncedOfMore {
+        /// The first item.
+        index: Index,
+        /// How many items it was announced for.
+        announced: u32,
+    },
     /// The result was announced before.
     #[error("got a second announcement of the result of item {index}, expected one")]
     AnnouncedTwice {

@@ -7,7 +7,7 @@ use crate::frame::Frame;
 use crate::scheduler::Scheduler;
 use crate::slot::Slot;
 use crate::stream::Stream;
-use crate::{Action, FrameId, Index, Lease, SchedulerConfig, SlotId, StreamId, Then};
+use crate::{Action, FrameId, Index, Lease, SchedulerConfig, SlotId, StreamId};
 
 /// Slots are looked at so many times within the time that an answer may be late.
 const LOOK_PART: u32 = 60;
@@ -22,6 +22,7 @@ enum Owed {
     Front {
         frame: FrameId,
         running: u32,
+        is_leased: bool,
         is_closed: bool,
     },
     /// A result that may be sent.
@@ -32,7 +33,7 @@ enum Owed {
     },
 }
 
-/// What slots owe, and since when at least.
+/// What slots owe, and for how long at least.
 #[derive(Debug, Default)]
 pub(crate) struct OwedAnswers {
     known: BTreeMap<(SlotId, Owed), Duration>,
@@ -51,19 +52,21 @@ impl Scheduler {
         if let Some(next) = next.filter(|next| now < *next) {
             return self.wake_at(next);
         }
-        self.owed_answers.looked_at = Some(now);
+        let before = self.owed_answers.looked_at.replace(now).unwrap_or(now);
+        // Who has stood still has heard nobody meanwhile.
+        let passed = now.saturating_sub(before).min(pause * 2);
         let owed = self.owed();
         let known = std::mem::take(&mut self.owed_answers.known);
         let mut overdue = Vec::new();
         for (key, most) in owed {
-            let since = known.get(&key).copied().unwrap_or(now);
-            let is_overdue = now.saturating_sub(since) > most && overdue.last() != Some(&key.0);
+            let age = known.get(&key).map_or(Duration::ZERO, |age| *age + passed);
+            let is_overdue = age > most && overdue.last() != Some(&key.0);
             if is_overdue {
                 overdue.push(key.0);
             }
             // Who is told of is soon gone.
-            let since = if is_overdue { now } else { since };
-            self.owed_answers.known.insert(key, since);
+            let age = if is_overdue { Duration::ZERO } else { age };
+            self.owed_answers.known.insert(key, age);
         }
         let overdue = overdue.into_iter().map(|slot| Action::Overdue { slot });
         self.actions.extend(overdue);
@@ -88,6 +91,7 @@ impl Scheduler {
             let front = Owed::Front {
                 frame: frame.id,
                 running: frame.running(),
+                is_leased: frame.leased,
                 is_closed: stream.closed,
             };
             let most = limit.saturating_add(slot.answer_time(&self.config));
@@ -123,8 +127,9 @@ impl Stream {
             return Some(Duration::ZERO);
         }
         let limit = self.time_limit?.saturating_mul(TIMES_OF_AN_ITEM);
-        // These may be answered for all together.
-        let is_together = frame.lease != Lease::None || frame.then == Then::Fold;
+        // All pass the serial function before there is word of any; and results that come with a state come together.
+        let carries = self.segments[usize::from(frame.from)].carries;
+        let is_together = carries || frame.lease == Lease::PassedOn && frame.leased;
         Some(limit.saturating_mul(if is_together { frame.running() } else { 1 }))
     }
 }
@@ -132,7 +137,9 @@ impl Stream {
 impl Slot {
     /// The time that a slot may take until its answer is here, besides what its functions take: with all that may be on the way before it.
     fn answer_time(&self, config: &SchedulerConfig) -> Duration {
+        // A slot may announce any length.
         let on_the_way = self.bytes.saturating_add(self.receivable);
+        let on_the_way = on_the_way.min(config.result_budget_bytes);
         let seconds = on_the_way / config.answer_rate_min.max(1);
         config
             .answer_time

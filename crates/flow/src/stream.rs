@@ -105,6 +105,8 @@ pub(crate) struct WaitingResult {
     pub(crate) slot: SlotId,
     pub(crate) frame: FrameId,
     pub(crate) bytes: u64,
+    /// How many items it is the result of.
+    pub(crate) items: u32,
     /// What of it counts against the room for results: nothing of the oldest item's, which always moves.
     pub(crate) reserved: u64,
     pub(crate) granted: bool,

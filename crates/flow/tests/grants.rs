@@ -177,7 +177,7 @@ fn a_granted_result_of_a_closed_stream_may_still_come() {
     let (mut scheduler, stream, frames) = begun(SchedulerConfig::default(), 1);
     let (frame, _, _, grant) = frames[0];
     let large = 3 * grant;
-    let announced = scheduler.announced(SLOT, frame, 0..0 + 1, large, START);
+    let announced = scheduler.announced(SLOT, frame, 0..1, large, START);
     assert_eq!(announced, Ok(()));
     assert!(matches!(
         scheduler.poll_action(START),

@@ -311,3 +311,40 @@ fn what_was_folded_frees_its_slot_while_its_result_waits() {
     assert_eq!((left.ready, left.out), (waits.ready + waits.out, 0));
     assert_eq!(scheduler.result_bytes(own).1, 0);
 }
+
+/// Attack: a slot announces the result of many items, has it granted, and sends that of fewer, so that the others are neither waited for nor run again.
+#[test]
+fn a_result_that_was_announced_of_more_items_is_a_breach() {
+    let reduce = Skeleton::Reduce {
+        operator: FunctionId(0),
+        initial: None,
+    };
+    let (mut scheduler, [own, _]) = begun(SchedulerConfig::default(), &reduce, 8);
+    let (_, frame, _, first, count) = loop {
+        let (line, frame, from, first, count) = next(&mut scheduler).expect("a frame");
+        if count > 1 {
+            break (line, frame, from, first, count);
+        }
+        let results = answer(frame, first, 1, &[1]);
+        assert!(
+            scheduler
+                .results(SLOT, results, START)
+                .is_ok_and(|all| all.is_some())
+        );
+        scheduler.taken(own, first, count, START);
+    };
+    let items = first..first + u64::from(count);
+    let announced = scheduler.announced(SLOT, frame, items, 1 << 20, START);
+    announced.expect("it had them");
+    while scheduler.poll_action(START).is_some() {}
+    let few = scheduler.results(SLOT, answer(frame, first, 1, &[9]), START);
+    let breach = Breach::AnnouncedOfMore {
+        index: first,
+        announced: count,
+    };
+    assert_eq!(few.err(), Some(breach));
+    let mut sizes = vec![0; count as usize];
+    sizes[0] = 1 << 20;
+    let all = scheduler.results(SLOT, answer(frame, first, 1, &sizes), START);
+    assert!(all.is_ok_and(|all| all.is_some()));
+}

@@ -181,3 +181,16 @@ fn who_goes_on_with_what_nobody_needs_is_named() {
     run.pass(SECOND);
     assert_eq!(run.scheduler.next_timeout(), None);
 }
+
+/// Aim: a manager that was stopped for long blames nobody for it. Method: time jumps, and nobody looks meanwhile.
+#[test]
+fn who_stood_still_takes_nobody_for_overdue() {
+    let mut run = Run::new(Some(LIMIT), &[1, 1]);
+    run.pass(SECOND);
+    run.now += answer_time() * 100;
+    run.look();
+    run.pass(answer_time() / 2);
+    assert_eq!(run.overdue, []);
+    run.pass(answer_time());
+    assert_eq!(run.overdue, [SLOT]);
+}

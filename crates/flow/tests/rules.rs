@@ -332,7 +332,7 @@ fn large_results_wait_for_room_but_never_the_oldest() {
     let announced = scheduler.announced(slot, sent[1].1, 1..1 + 1, 9000, START);
     assert_eq!(announced, Ok(()));
     assert_eq!(actions(&mut scheduler, START), []);
-    let announced = scheduler.announced(slot, sent[0].1, 0..0 + 1, 8000, START);
+    let announced = scheduler.announced(slot, sent[0].1, 0..1, 8000, START);
     assert_eq!(announced, Ok(()));
     assert_eq!(
         actions(&mut scheduler, START),

@@ -24,7 +24,8 @@ pub struct HearingWorker {
     hearing: Hearing,
     list: HeardList,
     file: HeardFile,
-    written: Vec<HeardWorker>,
+    /// What is in the file; what another process has left there, if nothing was written yet.
+    written: Option<Vec<HeardWorker>>,
     epoch: Instant,
 }
 
@@ -38,7 +39,7 @@ impl HearingWorker {
             hearing: Hearing::new()?,
             list: HeardList::default(),
             file,
-            written: Vec::new(),
+            written: None,
             epoch: Instant::now(),
         })
     }
@@ -74,9 +75,9 @@ impl HearingWorker {
             }
         }
         let telling = self.list.telling(now);
-        if telling != self.written {
+        if self.written.as_ref() != Some(&telling) {
             self.file.write(&telling)?;
-            self.written = telling;
+            self.written = Some(telling);
         }
         Ok(())
     }

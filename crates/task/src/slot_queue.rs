@@ -424,10 +424,7 @@ impl SlotQueue {
         let announced = ToManager::Announced {
             frame,
             index,
-            count: match pending.kind {
-                Kind::Folded => pending.items,
-                _ => 1,
-            },
+            count: pending.items,
             bytes,
             busy,
         };

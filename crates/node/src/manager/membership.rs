@@ -424,7 +424,8 @@ impl ManagerMachine {
             )));
         }
         self.note_end(&slot, state, &how, now);
-        let is_set_aside = departure == Departure::Broken && self.breaks_again(session, &slot, end);
+        let is_broken = departure == Departure::Broken || slot.is_overdue;
+        let is_set_aside = is_broken && self.breaks_again(session, &slot, end);
         let prospect = match slot.state {
             _ if is_set_aside => Some(Prospect::Hopeless),
             SlotState::Unfit { is_final: true } => Some(Prospect::Hopeless),
