@@ -329,6 +329,19 @@ def test_a_pattern_is_files_whatever_they_end_with(place: Path) -> None:
     assert (place / "out.jsonl").read_text() == "10\n10\n"
 
 
+def test_a_file_with_brackets_in_its_name_is_that_file(place: Path) -> None:
+    folder = place / "results[v2]"
+    folder.mkdir()
+    (place / "run1.jsonl").write_text("9\n")
+    for source in (place / "run[1].jsonl", folder / "in.jsonl"):
+        source.write_text("1\n")
+        for sink in ("out[1].jsonl", "results[v2]/out.jsonl"):
+            words = ["run", "job.py:a_dict", "--source", str(source), "--sink", sink]
+            ran = exoskel(*words, "--sequential", cwd=place)
+            assert (ran.returncode, ran.stderr) == (0, "")
+            assert (place / sink).read_text().endswith('{"number": 1}\n')
+
+
 def test_a_source_that_is_not_there_leaves_no_sink(place: Path) -> None:
     for source in ("none.jsonl", "none.txt", "files:none", "none/*.txt"):
         words = ["run", "job.py:a_dict", "--source", source, "--sink", "out.jsonl"]

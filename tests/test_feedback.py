@@ -286,3 +286,17 @@ def test_a_division_that_never_ends_is_an_error_in_words() -> None:
         (error,) = manager.map([1], errors="return")
     assert isinstance(error, RecursionError)
     assert "divided more than 100 times in a row (DIVISIONS_DEEP_MAX)" in str(error)
+
+
+def test_a_function_that_is_fed_back_may_keep_what_it_feeds_back() -> None:
+    def counted(number: int) -> list[object]:
+        import copy
+        import pickle
+
+        import exoskel
+
+        kept = pickle.loads(pickle.dumps(copy.copy(exoskel.Again(number - 1))))
+        return [kept] if number else ["done"]
+
+    program: Any = ex.Farm(counted, feedback=True)
+    assert list(ex.run(program, [3])) == ["done"]

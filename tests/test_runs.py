@@ -365,7 +365,7 @@ def test_a_sink_that_is_removed_while_a_run_writes_to_it_is_told_of(
 
     for journal in (None, tmp_path / "run.journal"):
         source = items(replaces=journal is None)
-        with pytest.raises(FileNotFoundError, match="was removed or replaced while") as raised:
+        with pytest.raises(FileNotFoundError, match="moved, removed or replaced while") as raised:
             manager.run(source, ex.JsonLines(out), journal=journal)
         assert raised.value.filename == str(out)
         out.unlink(missing_ok=True)
@@ -387,6 +387,32 @@ def test_two_runs_do_not_write_to_one_sink(manager: ex.Manager, tmp_path: Path) 
     assert out.read_text() == "mine\n0\n2\n4\n"
 
 
+def test_a_sink_stays_where_it_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    sink = ex.JsonLines("out.jsonl")
+    sink.rewind(None)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    sink.write(0, 1)
+    sink.commit()
+    # Nobody closes it.
+    del sink
+    assert not (tmp_path / "elsewhere" / "out.jsonl").exists()
+    other = ex.JsonLines(tmp_path / "out.jsonl")
+    other.rewind(None)
+    other.close()
+
+
+def test_a_folder_may_be_source_and_sink(tmp_path: Path) -> None:
+    (tmp_path / "a.in").write_text("a")
+    source, sink = ex.Files(tmp_path, "*.in"), ex.Files(tmp_path, name="{}.out".format)
+    with ex.Manager(read_file, ex.ParDegree(1)) as manager:
+        manager.run(source, sink, journal=tmp_path.parent / "run.journal")
+        assert (tmp_path / "0.out").read_text() == "a"
+        with pytest.raises(JournalError, match="its sink isn't empty"):
+            manager.run(source, sink, journal=tmp_path.parent / "other.journal")
+
+
 def test_json_takes_the_scalars_of_numpy(tmp_path: Path) -> None:
     values = [numpy.float32(0.5), numpy.float64(0.25), numpy.int16(7), numpy.bool_(True)]
     sink = ex.JsonLines(tmp_path / "out.jsonl")
@@ -403,6 +429,10 @@ def test_what_is_no_sink_says_where_it_belongs() -> None:
         ex.run(abs, [1], ex.ParDegree(3))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"got name='\{\}.up', expected a function"):
         ex.Files("out", name="{}.up")  # type: ignore[arg-type]
+
+
+def read_file(file: ex.File) -> bytes:
+    return file.contents
 
 
 def first_waits(item: int) -> int:

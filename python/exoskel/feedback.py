@@ -25,6 +25,9 @@ FED_BACK_MAX = 1 << 20
 # How often an item may come of an item that was fed back itself. What never ends would take a slot for ever.
 FED_BACK_DEEP_MAX = 1_000_000
 
+# One for each call of a function with feedback that runs in this slot.
+_working: list[None] = []
+
 # What is left of what an item gave, and how many items that one came of.
 Level: TypeAlias = tuple[Iterator[Any], int]
 
@@ -47,10 +50,13 @@ class Again(Generic[_T]):
         return f"Again({self.item!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What is fed back travels as the item alone. So a slot that sends this sends a result.
-        if shared_source.source is not None and _is_slot():
+        # What is fed back travels as the item alone. So a slot that sends this sends a result. A function that is fed back may keep some in a file.
+        if shared_source.source is not None and not _working and _is_slot():
             raise _not_fed_back(self)
         return Again, (self.item,)
+
+    def __copy__(self) -> Again[_T]:
+        return Again(self.item)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Again[_T]:
         return Again(copy.deepcopy(self.item, memo))
@@ -194,7 +200,11 @@ def _open(levels: list[Level], function: Callable[[Any], Any], item: Any, deep: 
             f"got an item that is fed back more than {FED_BACK_DEEP_MAX} times in a row (FED_BACK_DEEP_MAX), "
             f"expected {name_of(function)} to give no Again at some time"
         )
-    given = list(islice(iterated(function(item), function), FED_BACK_MAX + 1))
+    _working.append(None)
+    try:
+        given = list(islice(iterated(function(item), function), FED_BACK_MAX + 1))
+    finally:
+        _working.pop()
     if len(given) > FED_BACK_MAX:
         raise _too_many(function)
     if levels and not levels[-1][0].__length_hint__():  # type: ignore[attr-defined]  # those of lists have it

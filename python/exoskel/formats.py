@@ -450,6 +450,15 @@ class Files:
         except FileNotFoundError:
             return True
 
+    def holds_only(self, source: "Files") -> bool:
+        """Say whether no file is in the folder that could be a result, but for those of a source."""
+        try:
+            names = {name for name in os.listdir(self._folder) if not name.startswith(".")}
+        except FileNotFoundError:
+            return True
+        is_shared = bool(names) and os.path.samefile(self._folder, source._folder)
+        return not names.difference(source._names() if is_shared else ())
+
     def check(self, position: bytes) -> None:
         """Check that the folder is there, and the last file if this sink names the files; see `Sink`.
 

@@ -10,6 +10,7 @@ the namespace in its name as well, and what is in another namespace is left to t
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import signal
@@ -86,8 +87,11 @@ def opened(name: str) -> int | None:
     number = int(found[2])
     try:
         process = os.pidfd_open(number)
-    except ProcessLookupError:
-        return None
+    except OSError as error:
+        # The number may be that of a thread by now.
+        if error.errno in (errno.ESRCH, errno.ENOENT, errno.EINVAL):
+            return None
+        raise
     # Another one may have had the number by then.
     if begun(number) == found[3]:
         return process

@@ -297,7 +297,7 @@ class JobNode(links.Node):
 
             # What processes post that run no tasks is for all.
             streams = self._streams or TaskStreams()
-            inboxes = TaskInboxes(streams, self._context, self.rank)
+            inboxes = TaskInboxes(streams, self._context, self)
             self.process._threads.make_inbox = inboxes.make
         self._siblings = Siblings(self, self.size)
         self._is_ready = False
@@ -307,7 +307,9 @@ class JobNode(links.Node):
         """Say that this process has all handlers that others call. To use `peers` says so, too."""
         with self._ready_lock:
             if not self._is_ready:
+                has_given = self.has_given_startpoints
                 self._context.send(here=self.process.startpoint(to="*").text())
+                self.has_given_startpoints = has_given
                 self._is_ready = True
 
     @property

@@ -358,6 +358,7 @@ class Endpoint:
         self._threads.check_open()
         if restricted["expires"] is not None:
             restricted["expires"] = int(time.time() + restricted["expires"])
+        self._owner.has_given_startpoints = True
         return self._node.startpoint(self.name, bearer, restricted)
 
     def revoke(self, startpoint: Startpoint | str) -> None:

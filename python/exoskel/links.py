@@ -111,6 +111,9 @@ class Node:
         If it can't listen.
     """
 
+    # Whether somebody may call it who is not known here.
+    has_given_startpoints = False
+
     def __init__(
         self,
         credential: "str | os.PathLike[str] | _core.ProcessCredential",

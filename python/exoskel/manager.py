@@ -799,7 +799,8 @@ def ready_text(report: tuple[list[dict[str, Any]], dict[str, Any]], wanted: int)
 
 def _iterable_of(items: Any) -> Any:
     """Return an iterable over the items of a source; what a source is takes long to import."""
-    if hasattr(items, "source_text") or hasattr(items, "__aiter__"):
+    is_async = hasattr(items, "__aiter__") and not hasattr(items, "__iter__")
+    if hasattr(items, "source_text") or is_async:
         from .sources import iterable_of
 
         return iterable_of(items)

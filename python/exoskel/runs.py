@@ -203,7 +203,7 @@ def run_to_sink(
         _check_apart(source, sink)
         if journal is None:
             return _run_plainly(source, sink, errors, progress, opened, gives_many)
-        with _room_told():
+        with _room_told(journal, sink):
             opening = _run_of(journal, source, sink, errors, described, is_ordered=gives_many)
             with contextlib.closing(opening) as run:
                 return _run_with_journal(source, sink, errors, progress, opened, run, gives_many)
@@ -212,12 +212,15 @@ def run_to_sink(
 
 
 @contextlib.contextmanager
-def _room_told() -> Iterator[None]:
-    """Say what to do when a disk is full, unless it is that of a function, whose exceptions have notes of their items."""
+def _room_told(journal: str | os.PathLike[str], sink: Sink) -> Iterator[None]:
+    """Say what to do when the disk of the sink or the journal is full. Functions and sources may have files of their own."""
     try:
         yield
     except OSError as error:
-        if error.errno in _NO_ROOM and error.strerror and not hasattr(error, "__notes__"):
+        file = error.filename
+        is_ours = file is None or file == os.fspath(journal) or sink.is_in(os.fspath(file))
+        is_ours = is_ours and not hasattr(error, "__notes__")
+        if is_ours and error.errno in _NO_ROOM and error.strerror:
             error.strerror += (
                 "; what is done is kept: make room where the sink and the journal are, "
                 "and start the same run again"
@@ -375,7 +378,7 @@ def run_reduction_with_journal(
     try:
         _check_apart(source, sink)
         with contextlib.ExitStack() as stack:
-            stack.enter_context(_room_told())
+            stack.enter_context(_room_told(journal, sink))
             opening = _run_of(
                 journal,
                 source,
@@ -503,7 +506,7 @@ def _run_of(
 
     def position() -> bytes:
         # Only a journal that is begun asks for it.
-        if not _may_begin(sink, is_blank):
+        if not _may_begin(sink, source, is_blank):
             what = "there is no journal" if is_new else "nothing is in the journal"
             raise JournalError(
                 f"{what} {path}, but its sink isn't empty ({sink_text(sink)}): what is there may be results of this run, which would then be there twice. "
@@ -518,8 +521,13 @@ def _run_of(
     return _core.Run(path, texts, position, errors == "skip", is_ordered)
 
 
-def _may_begin(sink: Sink, is_blank: bool) -> bool:
+def _may_begin(sink: Sink, source: Source, is_blank: bool) -> bool:
     """Say whether a journal may be begun beside a sink: one of 0 bytes may not if the sink doesn't say that it holds nothing."""
+    from .formats import Files
+
+    if isinstance(sink, Files) and isinstance(source, Files):
+        # They may share a folder.
+        return sink.holds_only(source)
     say = getattr(sink, "is_empty", None)
     return not is_blank if say is None else bool(say())
 

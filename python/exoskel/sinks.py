@@ -137,6 +137,8 @@ class AppendedFile:
 
     def __init__(self, path: str) -> None:
         self._path = path
+        # Where it was when it was opened, wherever this process has gone since.
+        self._place = path
         self._descriptor: int | None = None
         self._is_file = False
         self._pending: list[bytes] = []
@@ -278,6 +280,11 @@ class AppendedFile:
             fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
+    def __del__(self) -> None:
+        # Whoever forgets to close a sink of its own keeps others from the file no longer than it has it.
+        if self._descriptor is not None:
+            self.close()
+
     def _lock(self, descriptor: int) -> None:
         """Keep other runs away: each would write over the results of the other one."""
         try:
@@ -293,18 +300,18 @@ class AppendedFile:
                 raise
 
     def _check_place(self) -> None:
-        """Check that the file has its name yet: what is written to another one is lost when it is closed."""
+        """Check that the file has its name yet: what is written to another one is not where anybody looks for it."""
         if self._path == "-":
             return
         try:
-            is_there = os.path.samestat(os.stat(self._path), os.fstat(self._open()))
+            is_there = os.path.samestat(os.stat(self._place), os.fstat(self._open()))
         except FileNotFoundError:
             is_there = False
         if not is_there:
             raise FileNotFoundError(
                 errno.ENOENT,
-                "the file was removed or replaced while results were written to it; they are lost",
-                self.text,
+                "the file was moved, removed or replaced while results were written to it",
+                self._place,
             )
 
     def _tell_cut(self, count: int) -> None:
@@ -329,6 +336,7 @@ class AppendedFile:
             if self._path == "-":
                 self._descriptor = 1
             else:
+                self._place = os.path.abspath(self._path)
                 is_new = not os.path.exists(self._path)
                 self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
                 if is_new:

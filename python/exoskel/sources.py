@@ -26,6 +26,8 @@ DIGEST_BLOCK_BYTES = 64 * 1024
 WAITING_MAX = 64
 # Between two looks at whether an asynchronous iterable is still wanted.
 _LOOK_SECONDS = 0.1
+# Between two tries to hand an item over.
+_FULL_SECONDS = 0.005
 
 
 @runtime_checkable
@@ -192,8 +194,14 @@ def _from_thread(iterable: AsyncIterable[Any]) -> Iterator[Any]:
         try:
             async for item in iterator:
                 # The queue is full as long as slots have enough to do: waiting for it keeps the iterable back, too.
-                await asyncio.to_thread(hand_over, "item", item)
-                if is_unwanted.is_set():
+                while not is_unwanted.is_set():
+                    try:
+                        taken.put_nowait(("item", item))
+                        break
+                    except queue.Full:
+                        # A thread that waited would be waited for at the interpreter's end.
+                        await asyncio.sleep(_FULL_SECONDS)
+                else:
                     return
         finally:
             close = getattr(iterator, "aclose", None)
@@ -220,7 +228,9 @@ def _from_thread(iterable: AsyncIterable[Any]) -> Iterator[Any]:
             yield what
     finally:
         is_unwanted.set()
-        thread.join()
+        # At the interpreter's end no such thread runs any more.
+        if not sys.is_finalizing():
+            thread.join()
 
 
 async def _unless(work: Any, is_unwanted: threading.Event) -> None:

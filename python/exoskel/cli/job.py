@@ -206,12 +206,16 @@ def _at_once(
         except (ExoskelError, TimeoutError, ValueError) as error:
             return f"{host(one)}: {error}"
 
-    pool = ThreadPoolExecutor(_ASKED_MAX)
-    try:
-        found = list(zip(asked, pool.map(answer, asked), strict=True))
-    finally:
-        # After Ctrl-C, what still waits ends with the node by which it asks.
-        pool.shutdown(wait=False, cancel_futures=True)
+    if len(asked) == 1:
+        # Ctrl-C ends it at once.
+        found = [(asked[0], answer(asked[0]))]
+    else:
+        pool = ThreadPoolExecutor(_ASKED_MAX)
+        try:
+            found = list(zip(asked, pool.map(answer, asked), strict=True))
+        finally:
+            # After Ctrl-C, what still waits ends with the node by which it asks.
+            pool.shutdown(wait=False, cancel_futures=True)
     answers = [(one, told[0]) for one, told in found if not isinstance(told, str)]
     return answers, [told for _, told in found if isinstance(told, str)]
 

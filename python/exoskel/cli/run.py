@@ -159,8 +159,8 @@ def _run_whole(arguments: argparse.Namespace) -> int:
         program = skeleton_of(names.pop(""), arguments.program)
     except TypeError as error:
         raise UsageError(str(error)) from None
-    source = _place(arguments.source, names)
-    sink = _place(arguments.sink, names)
+    source = _place(arguments.source, names, is_source=True)
+    sink = _place(arguments.sink, names, is_source=False)
     has_output = arguments.json or arguments.sink.endswith(":-")
     # What functions print is no result.
     with contextlib.redirect_stdout(sys.stderr) if has_output else contextlib.nullcontext():
@@ -300,14 +300,17 @@ def _load(named: str) -> dict[str, Any]:
     return {**names, "": names[name]}
 
 
-def _place(word: str, names: dict[str, Any]) -> Any:
+def _place(word: str, names: dict[str, Any], *, is_source: bool) -> Any:
     """Return the source or sink that a word of the command line says."""
     kind, colon, rest = word.partition(":")
     if not colon:
         if word in names:
             return names[word]
         kind, rest = _ENDINGS.get(Path(word).suffix, ""), word
-        if any(wild in word for wild in "*?[") or word.endswith("/") or os.path.isdir(word):
+        # A file may have such characters in its name.
+        is_pattern = any(wild in os.path.basename(word) for wild in "*?[")
+        is_pattern = is_pattern and is_source and not os.path.lexists(word)
+        if is_pattern or word.endswith("/") or os.path.isdir(word):
             kind = "files"
     match kind:
         case "jsonl":
