@@ -252,14 +252,16 @@ def test_an_agent_answers_while_its_creator_signs_nothing(tmp_path: Path) -> Non
     )
     creator = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
     assert creator.stdout is not None
-    with creator.stdout as said:
-        job = said.readline().decode().strip()
-    os.waitid(os.P_PID, creator.pid, os.WSTOPPED)
-    go.touch()
-    assert eventually(asks.exists)
-    for _ in range(3):
-        [listed] = [one for one in local_jobs() if one["job"] == job]
-        [process] = listed["processes"]
-    creator.kill()
-    creator.wait()
+    try:
+        with creator.stdout as said:
+            job = said.readline().decode().strip()
+        os.waitid(os.P_PID, creator.pid, os.WSTOPPED)
+        go.touch()
+        assert eventually(asks.exists)
+        for _ in range(3):
+            [listed] = [one for one in local_jobs() if one["job"] == job]
+            [process] = listed["processes"]
+    finally:
+        creator.kill()
+        creator.wait()
     assert all(eventually(partial(gone, one)) for one in (process["process"], listed["agent"]))
