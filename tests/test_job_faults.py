@@ -233,9 +233,9 @@ def test_an_agent_to_which_there_is_no_link_is_given_up(monkeypatch: pytest.Monk
 
 def test_an_agent_answers_while_its_creator_signs_nothing(tmp_path: Path) -> None:
     """A creator that is stopped leaves an agent without the signature that it has asked for."""
-    go, asks = tmp_path / "go", tmp_path / "asks"
+    begun, go, asks = tmp_path / "begun", tmp_path / "go", tmp_path / "asks"
     key = base64.b64encode(b"\x04" + bytes(64)).decode()
-    joining = "import pathlib, time\n" + HOSTILE.format(
+    joining = f"import pathlib, time\npathlib.Path({str(begun)!r}).touch()\n" + HOSTILE.format(
         words=[json.dumps({"key": key}).encode()],
         then=f"pathlib.Path({str(asks)!r}).touch(); time.sleep(600)",
     ).replace(
@@ -243,9 +243,11 @@ def test_an_agent_answers_while_its_creator_signs_nothing(tmp_path: Path) -> Non
     )
     program = textwrap.dedent(
         f"""
-        import os, signal, sys, exoskel
+        import os, signal, sys, time, exoskel
         job = exoskel.Job()
         job.start([sys.executable, "-c", {joining!r}])
+        while not os.path.exists({str(begun)!r}):
+            time.sleep(0.01)
         print(job._state.job, flush=True)
         os.kill(os.getpid(), signal.SIGSTOP)
         """

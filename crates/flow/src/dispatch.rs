@@ -161,7 +161,7 @@ impl Scheduler {
                 let order = &self.streams[first].order;
                 order
                     .iter()
-                    .map(move |stretch| (first + usize::from(stretch.line), &stretch.segments))
+                    .map(move |range| (first + usize::from(range.line), &range.segments))
             })
         };
         let alone = || {
@@ -294,11 +294,11 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    fn choose(&self, stream: &Stream, (place, stretch): (usize, &Range<usize>)) -> Option<Choice> {
+    fn choose(&self, stream: &Stream, (place, range): (usize, &Range<usize>)) -> Option<Choice> {
         if stream.ready == stream.suspects {
             return None;
         }
-        let segments = || stretch.clone().zip(&stream.segments[stretch.clone()]).rev();
+        let segments = || range.clone().zip(&stream.segments[range.clone()]).rev();
         // What stands before a serial segment that is alone here waits, and others wait for it.
         let at_home = |number: usize, segment: &SegmentState| {
             segment.home == Some(self.row) && (!segment.rest || self.all.is_alone(stream, number))
@@ -364,14 +364,14 @@ impl View<'_> {
 /// A frame of the oldest item that must run alone, latest segment first.
 fn choose_suspect(
     stream: &Stream,
-    (place, stretch): (usize, &Range<usize>),
+    (place, range): (usize, &Range<usize>),
     row: usize,
     config: &SchedulerConfig,
 ) -> Option<Choice> {
     if stream.suspects == 0 {
         return None;
     }
-    let segments = stretch.clone().zip(&stream.segments[stretch.clone()]).rev();
+    let segments = range.clone().zip(&stream.segments[range.clone()]).rev();
     segments.into_iter().find_map(|(number, segment)| {
         let first = *segment.suspects.first()?;
         let bytes = stream.ring.get(first)?.bytes;

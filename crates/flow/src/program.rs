@@ -5,7 +5,7 @@ mod order;
 
 use thiserror::Error;
 
-pub(crate) use order::Stretch;
+pub(crate) use order::SegmentRange;
 
 /// How deep skeletons may be nested; deeper ones are a mistake of the program that builds them.
 pub const SKELETON_DEPTH_MAX: usize = 64;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::config::{FRAMES_UNTIMED, WINDOWS_INSIDE};
 use crate::estimate::{Average, Estimate, SlotEstimate};
 use crate::item::{ItemRing, ItemState};
-use crate::program::Stretch;
+use crate::program::SegmentRange;
 use crate::ranges::RangeSet;
 use crate::slot::nanos;
 use crate::stragglers::Copies;
@@ -140,7 +140,7 @@ pub(crate) struct Stream {
     pub(crate) line: u16,
     pub(crate) lines: u16,
     /// Of the first line: what of all lines comes first.
-    pub(crate) order: Vec<Stretch>,
+    pub(crate) order: Vec<SegmentRange>,
     /// Its items were made of others that have tickets.
     pub(crate) is_inner: bool,
     /// Bytes of what its items were made into, when that was last looked at: they take up the room for its results.

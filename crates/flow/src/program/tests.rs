@@ -272,9 +272,9 @@ fn what_is_nearest_to_the_end_comes_first() {
     };
     let order = |skeleton: &Skeleton| -> Vec<_> {
         let order = Program::compile(skeleton).unwrap().order();
-        let stretches = order.into_iter();
-        stretches
-            .map(|Stretch { line, segments }| (line, segments.start, segments.end))
+        let ranges = order.into_iter();
+        ranges
+            .map(|SegmentRange { line, segments }| (line, segments.start, segments.end))
             .collect()
     };
     assert_eq!(order(&farm(seq(0))), [(0, 0, 1)]);
