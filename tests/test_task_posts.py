@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -214,7 +215,8 @@ def test_posts_of_streams_that_never_come_are_bounded(
 ) -> None:
     """Attack: a sibling that says a stream which no task will have."""
     monkeypatch.setattr("exoskel.task_posts._KEPT_MAX", 3)
-    inboxes = TaskInboxes(TaskStreams(), None, 1)  # type: ignore[arg-type]  # nobody waits
+    node: Any = SimpleNamespace(rank=1)
+    inboxes = TaskInboxes(TaskStreams(), None, node)  # type: ignore[arg-type]  # nobody waits
     for number in range(5):
         inboxes.keep("edges", 2**32 - 1 - number, number)
     assert inboxes.count("edges") == 3

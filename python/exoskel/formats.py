@@ -443,21 +443,21 @@ class Files:
 
     def is_empty(self) -> bool:
         """Say whether no file is in the folder that could be a result, or no folder is there."""
-        try:
-            names = os.listdir(self._folder)
-            # No result has such a name.
-            return all(name.startswith(".") or name.endswith(_PART) for name in names)
-        except FileNotFoundError:
-            return True
+        return not self._possible_results()
 
     def holds_only(self, source: "Files") -> bool:
         """Say whether no file is in the folder that could be a result, but for those of a source."""
-        try:
-            names = {name for name in os.listdir(self._folder) if not name.startswith(".")}
-        except FileNotFoundError:
-            return True
+        names = self._possible_results()
         is_shared = bool(names) and os.path.samefile(self._folder, source._folder)
         return not names.difference(source._names() if is_shared else ())
+
+    def _possible_results(self) -> set[str]:
+        try:
+            names = os.listdir(self._folder)
+        except FileNotFoundError:
+            return set()
+        # No result has such a name.
+        return {name for name in names if not (name.startswith(".") or name.endswith(_PART))}
 
     def check(self, position: bytes) -> None:
         """Check that the folder is there, and the last file if this sink names the files; see `Sink`.
