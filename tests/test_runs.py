@@ -380,6 +380,14 @@ def test_two_runs_do_not_write_to_one_sink(manager: ex.Manager, tmp_path: Path) 
         with pytest.raises(BlockingIOError, match="another run has this sink") as raised:
             manager.run(range(3), ex.JsonLines(out), journal=journal)
         assert raised.value.filename == str(out)
+    # A process that is forked meanwhile takes nobody's lock away.
+    child = os.fork()
+    if child == 0:
+        first.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    with pytest.raises(BlockingIOError):
+        second.rewind(None)
     first.commit()
     first.close()
     assert out.read_text() == "mine\n"

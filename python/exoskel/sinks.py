@@ -139,6 +139,7 @@ class AppendedFile:
         self._path = path
         # Where it was when it was opened, wherever this process has gone since.
         self._place = path
+        self._process = os.getpid()
         self._descriptor: int | None = None
         self._is_file = False
         self._pending: list[bytes] = []
@@ -275,9 +276,10 @@ class AppendedFile:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is None or self._path == "-":
             return
-        with contextlib.suppress(OSError):
-            # A process that was forked meanwhile has the lock, too.
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        # A process that was forked meanwhile has the lock, too: it doesn't end it, and it doesn't keep it.
+        if self._process == os.getpid():
+            with contextlib.suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
     def __del__(self) -> None:
@@ -336,7 +338,7 @@ class AppendedFile:
             if self._path == "-":
                 self._descriptor = 1
             else:
-                self._place = os.path.abspath(self._path)
+                self._place, self._process = os.path.abspath(self._path), os.getpid()
                 is_new = not os.path.exists(self._path)
                 self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
                 if is_new:
