@@ -17,16 +17,29 @@ from tests.processes import eventually, gone
 
 from exoskel.cli.couple import _Quiet
 
-# In place of mpiexec: so many processes of a script, each with its rank.
+# In place of mpiexec: so many processes of a script, each with its rank. It passes whole lines of their errors on: a
+# traceback is written in pieces, and those of two processes would mix within a line.
 STARTER = """
-    import os, subprocess, sys
+    import os, subprocess, sys, threading
+
+    def pass_on(errors):
+        for line in errors:
+            os.write(2, line)
+
     size = int(sys.argv[1])
     ranks = [
         subprocess.Popen(
-            [sys.executable, *sys.argv[2:]], env={**os.environ, "PMI_RANK": str(rank), "PMI_SIZE": str(size)}
+            [sys.executable, *sys.argv[2:]],
+            env={**os.environ, "PMI_RANK": str(rank), "PMI_SIZE": str(size)},
+            stderr=subprocess.PIPE,
         )
         for rank in range(size)
     ]
+    threads = [threading.Thread(target=pass_on, args=(rank.stderr,)) for rank in ranks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     sys.exit(max(rank.wait() for rank in ranks))
 """
 OCEAN = """
