@@ -21,7 +21,7 @@ __all__ = ["needed_versions"]
 
 # Debian 10, RHEL 8 and Ubuntu 20.04 have it, or a newer one.
 GLIBC_NEWEST = (2, 28)
-BYTES_MAX = 9_000_000
+BYTES_MAX = 11_000_000
 LIBRARY = "exoskel/native/lib/libexoskel.so"
 # Who links programs in C and Fortran needs these, and nothing of what keepers need for other hosts.
 NATIVE = (LIBRARY, "exoskel/native/include/exoskel.h", "exoskel/native/include/exoskel.f90")
