@@ -335,14 +335,33 @@ def test_a_worker_whose_credential_has_another_name_in_its_sandbox_does_not_star
 
 
 @pytest.mark.parametrize(
-    "kind", ["modules", "below modules", "package", "prefix", "told workers", "temporary"]
+    "kind",
+    [
+        "modules",
+        "below modules",
+        "package",
+        "prefix",
+        "told workers",
+        "temporary",
+        "the account's modules",
+        "commands",
+        "libraries",
+    ],
 )
 def test_a_worker_whose_sandbox_may_change_what_runs_outside_of_it_does_not_start(
     kind: str, site: Site
 ) -> None:
     """A `sitecustomize.py` there would run in the next worker, which nothing confines."""
     modules, home = site.place / "modules", site.place / "home"
-    for one in (modules / "below", home / ".exoskel" / "run", site.place / "temporary"):
+    commands, libraries = site.place / "commands", site.place / "libraries"
+    made = (
+        modules / "below",
+        home / ".exoskel" / "run",
+        home / ".local" / "lib",
+        commands,
+        libraries,
+    )
+    for one in (*made, site.place / "temporary"):
         one.mkdir(parents=True)
     written = {
         "modules": modules,
@@ -351,10 +370,20 @@ def test_a_worker_whose_sandbox_may_change_what_runs_outside_of_it_does_not_star
         "prefix": Path(sys.prefix),
         "told workers": home,
         "temporary": site.place / "temporary",
+        # Python will look there once it is there.
+        "the account's modules": home / ".local" / "lib",
+        "commands": commands,
+        "libraries": libraries,
     }[kind]
     policy = site.place / "policy.toml"
     policy.write_text(f"{CONFINED}write = ['{written}']\n")
-    own = {"HOME": str(home), "PYTHONPATH": str(modules), "TMPDIR": str(site.place / "temporary")}
+    own = {
+        "HOME": str(home),
+        "PYTHONPATH": str(modules),
+        "TMPDIR": str(site.place / "temporary"),
+        "PATH": f"{os.environ['PATH']}:{commands}",
+        "LD_LIBRARY_PATH": str(libraries),
+    }
     command = [sys.executable, "-P", "-m", "exoskel", "worker", "--listen", "tcp://127.0.0.1:0"]
     command += ["--credential", str(site.issue("worker", NAME)), "--policy", str(policy)]
     environment = {**os.environ, **own}

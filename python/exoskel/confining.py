@@ -260,7 +260,17 @@ def temporary() -> str:
 def unconfined_paths() -> list[str]:
     """Return what is run or believed outside of sandboxes: the system's programs, Python and what it finds, and what this account's workers are told."""
     own = (os.path.expanduser("~/.exoskel/run"), temporary())
-    return sorted({*_system_paths(), *own})
+    return sorted({*_system_paths(), *_looked_up_later(), *own})
+
+
+def _looked_up_later() -> list[str]:
+    """Where this account's next processes look for code, whether something is there by now or not: commands, libraries, modules and their compiled forms."""
+    listed = [os.environ.get(name, "") for name in ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")]
+    paths = [path for text in listed for path in text.split(os.pathsep)]
+    base = os.environ.get("PYTHONUSERBASE") or os.path.expanduser("~/.local")
+    own = f"{base}/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+    paths += [own, sys.pycache_prefix or ""]
+    return [path for path in paths if os.path.isabs(path)]
 
 
 @functools.cache
