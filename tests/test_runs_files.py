@@ -7,7 +7,7 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -339,3 +339,48 @@ def test_no_result_has_the_name_of_a_part(tmp_path: Path) -> None:
     sink = ex.Files(tmp_path / "files", name=lambda _: "a.exoskel-part")
     with pytest.raises(ValueError, match="as the name of a file"):
         ex.run(str, range(2), sink, ex.ParDegree(1))
+
+
+def test_a_run_goes_on_when_there_was_room_for_some_names_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Aim: what got its name before the disk was full is the run's own, not a foreign file."""
+    real = os.link
+
+    def full_at_five(part: str, path: str) -> None:
+        if path.endswith("5"):
+            raise OSError(errno.ENOSPC, "no space left", path)
+        real(part, path)
+
+    folder, journal = tmp_path / "files", tmp_path / "run.journal"
+    monkeypatch.setattr(os, "link", full_at_five)
+    with pytest.raises(OSError, match="no space left"):
+        ex.run(str, range(20), ex.Files(folder), ex.ParDegree(1), journal=journal)
+    monkeypatch.setattr(os, "link", real)
+    ex.run(str, range(20), ex.Files(folder), ex.ParDegree(1), journal=journal)
+    found = {one.name: one.read_text() for one in folder.iterdir()}
+    assert found == {f"{number:08}": str(number) for number in range(20)}
+
+
+def named_too_long_at_three(number: int) -> tuple[str, str]:
+    return ("n" * 300 if number == 3 else f"file {number}"), str(number)
+
+
+def named_by_no_text_at_three(number: int) -> tuple[str, str]:
+    return ("\ud800" if number == 3 else f"file {number}"), str(number)
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [(named_too_long_at_three, OSError), (named_by_no_text_at_three, UnicodeEncodeError)],
+)
+def test_a_name_that_no_file_can_have_is_one_items_error(
+    tmp_path: Path, function: Callable[[int], tuple[str, str]], kind: type[Exception]
+) -> None:
+    """Aim: a worker's name for its result ends no run for ever."""
+    sink, journal = ex.Files(tmp_path / "files", names="result"), tmp_path / "run.journal"
+    # The second time it is still this, not a file of its own that the run doesn't know any more.
+    for _ in range(2):
+        with pytest.raises(kind) as raised:
+            ex.run(function, range(9), sink, ex.ParDegree(1), journal=journal)
+        assert "item 3" in raised.value.__notes__[0]

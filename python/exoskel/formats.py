@@ -503,10 +503,12 @@ class Files:
         """Write a file under another name; see `Sink.write`."""
         name, contents = self._named(index, result)
         path = os.path.join(self._folder, name)
-        if path in self._written or os.path.lexists(path):
-            error = FileExistsError(errno.EEXIST, "there is such a file already", path)
+        try:
+            if path in self._written or _is_there(path):
+                raise FileExistsError(errno.EEXIST, "there is such a file already", path)
+        except (OSError, UnicodeEncodeError) as error:
             add_item_note(error, index)
-            raise error
+            raise
         if self._has_foreign_parts:
             # Of runs that were killed, and that nobody goes on with here.
             for entry in self._parts():
@@ -522,16 +524,19 @@ class Files:
         """Give all files their names; see `Sink.commit`."""
         # Who commits again has kept the position before.
         self._forget_linked()
-        for path, part in self._written.items():
+        is_any = bool(self._written)
+        while self._written:
+            path, part = next(iter(self._written.items()))
             descriptor = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
             self._give_name(part, path)
-        if self._written:
+            # If the next one fails, this one keeps both names: `rewind` finds it by them.
+            del self._written[path]
+        if is_any:
             sync_folder(self._folder)
-        self._written.clear()
         return self._position()
 
     def close(self) -> None:
@@ -615,6 +620,15 @@ class Files:
             add_item_note(error, index)
             raise error
         return name, bytes(contents)
+
+
+def _is_there(path: str) -> bool:
+    """Whether a file has this name; an error if none can have it, as it is too long for its file system."""
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _parts_of(position: bytes) -> tuple[int, str]:
