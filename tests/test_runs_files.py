@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -384,3 +385,20 @@ def test_a_name_that_no_file_can_have_is_one_items_error(
         with pytest.raises(kind) as raised:
             ex.run(function, range(9), sink, ex.ParDegree(1), journal=journal)
         assert "item 3" in raised.value.__notes__[0]
+
+
+def test_an_unfinished_run_does_not_go_on_without_its_folder(tmp_path: Path) -> None:
+    """Else it would say all of its results, and half of them would be there."""
+    folder, journal = tmp_path / "files", tmp_path / "run.journal"
+    for _ in range(2):
+        with pytest.raises(ValueError, match="got a five"):
+            ex.run(no_fives_as_text, range(20), ex.Files(folder), ex.ParDegree(1), journal=journal)
+    assert (folder / "00000004").exists()
+    shutil.rmtree(folder)
+    for _ in range(2):
+        with pytest.raises(JournalError, match=f"no result is in {folder}"):
+            ex.run(no_fives_as_text, range(20), ex.Files(folder), ex.ParDegree(1), journal=journal)
+
+
+def no_fives_as_text(number: int) -> str:
+    return str(no_fives(number))

@@ -497,6 +497,10 @@ class Files:
                 os.unlink(entry.path)
         for part in parts.values():
             os.unlink(part.path)
+        if self._next and self.is_empty():
+            raise JournalError(
+                f"no result is in {self._folder}, but its journal knows of some; restore the folder, or remove the journal to begin anew"
+            )
         return position
 
     def write(self, index: int, result: Any) -> None:
