@@ -293,6 +293,7 @@ class Session:
         self.credit = self.peer_limits["credit_bytes"]
         self.queue: list[Item] = []
         self.opened = 0
+        self.wrote = time.monotonic()
         self._unfinished: dict[int, tuple[Item, list[int], bytearray]] = {}
 
     def seal_control(self, **item: Any) -> bytes:
@@ -311,6 +312,7 @@ class Session:
 
     def write(self, data: bytes) -> None:
         """Write to the connection."""
+        self.wrote = time.monotonic()
         try:
             self.socket.sendall(data)
         except ConnectionError:
@@ -386,12 +388,17 @@ class Session:
 
     def _wait_for_bytes(self) -> None:
         started = time.monotonic()
-        while time.monotonic() - started < PATIENCE_SECONDS:
-            self.socket.settimeout(self.heartbeat_seconds)
+        while (now := time.monotonic()) - started < PATIENCE_SECONDS:
+            # Counted from what was written last: the manager's heartbeats come as often, and put nothing off.
+            due = self.wrote + self.heartbeat_seconds
+            if now >= due:
+                self.heartbeat()
+                continue
+            self.socket.settimeout(due - now)
             try:
                 self.socket.recv(1, socket.MSG_PEEK)
             except TimeoutError:
-                self.heartbeat()
+                continue
             except ConnectionError:
                 return
             else:
