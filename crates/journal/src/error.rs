@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::journal::PROGRAM;
+
 /// Why a journal can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
@@ -30,14 +32,15 @@ pub enum JournalError {
     },
     /// The run is of something else than the journal.
     #[error(
-        "the {part} is not the one that the journal was begun with: got {got}, expected {expected}; restore it, or use a new journal and a new sink"
+        "the {part} is not the one that the journal was begun with: got {got}, expected {expected}{}; restore it, or use a new journal and a new sink",
+        digests_of(part)
     )]
     Changed {
         /// "program", "source" or "sink".
         part: &'static str,
-        /// What the run says of it.
+        /// What the run says of it, without what the journal says, too.
         got: String,
-        /// What the journal says.
+        /// What the journal says, without what the run says, too.
         expected: String,
     },
     /// The disk refuses.
@@ -93,4 +96,13 @@ pub enum JournalError {
         /// The last item with a result.
         expected: u64,
     },
+}
+
+/// What the digests of a text stand for.
+fn digests_of(part: &str) -> &'static str {
+    if part == PROGRAM {
+        " (the number behind a name is a digest of its source text, and of all functions and global variables that it uses)"
+    } else {
+        ""
+    }
 }

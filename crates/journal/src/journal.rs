@@ -1,7 +1,7 @@
 //! What a journal holds on its disk.
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fmt, io};
@@ -24,6 +24,12 @@ pub const EARLY_BYTES_MAX: usize = 3 << 30;
 
 /// Bytes of a position of the sink, at most. That of a fold holds what has been folded.
 pub const POSITION_BYTES_MAX: usize = 3 << 30;
+
+/// The part of a run that its program is.
+pub(crate) const PROGRAM: &str = "program";
+
+/// Between the parts of a text that says what a program is.
+const BETWEEN_PARTS: &str = ", ";
 
 /// Bytes of a text that says what a run is of, at most.
 pub const RUN_TEXT_BYTES_MAX: usize = 1 << 20;
@@ -54,7 +60,7 @@ pub struct RunTexts {
 impl RunTexts {
     fn parts(&self) -> [(&'static str, &str); 3] {
         [
-            ("program", &self.program),
+            (PROGRAM, &self.program),
             ("source", &self.source),
             ("sink", &self.sink),
         ]
@@ -318,10 +324,15 @@ impl Journal {
         for (part, got) in texts.parts() {
             let expected = self.row(part)?;
             if expected != got.as_bytes() {
+                let expected = String::from_utf8_lossy(&expected).into_owned();
+                let (got, expected) = match part {
+                    PROGRAM => what_differs(got, &expected),
+                    _ => (got.to_owned(), expected),
+                };
                 return Err(JournalError::Changed {
                     part,
-                    got: got.to_owned(),
-                    expected: String::from_utf8_lossy(&expected).into_owned(),
+                    got,
+                    expected,
                 });
             }
         }
@@ -471,6 +482,24 @@ fn judged<T>(
 /// Flags in front of an early result.
 const SKIPPED: u8 = 1;
 const RESTRICTED: u8 = 2;
+
+/// What the texts of two programs don't share. Each is a list: the program, then its functions and their digests.
+fn what_differs(got: &str, expected: &str) -> (String, String) {
+    let without = |text: &str, other: &str| {
+        let shared: BTreeSet<&str> = other.split(BETWEEN_PARTS).collect();
+        let own: Vec<&str> = text
+            .split(BETWEEN_PARTS)
+            .filter(|part| !shared.contains(part))
+            .collect();
+        own.join(BETWEEN_PARTS)
+    };
+    let differ = (without(got, expected), without(expected, got));
+    match &differ {
+        // The same parts in another order, say.
+        (own, other) if own.is_empty() || other.is_empty() => (got.to_owned(), expected.to_owned()),
+        _ => differ,
+    }
+}
 
 fn flags(result: &EarlyResult) -> u8 {
     match (result.is_skipped, result.is_restricted) {

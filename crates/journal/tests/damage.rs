@@ -562,3 +562,37 @@ fn a_run_that_was_killed_while_its_journal_was_begun_is_begun() {
     }
     assert!(kills > 10, "{kills}");
 }
+
+/// Aim: who changed one function of a long program reads its name alone. Method: one part of three changed, and parts left out.
+#[test]
+fn a_refusal_names_what_differs() {
+    let texts = |program: &str| RunTexts {
+        program: program.to_owned(),
+        source: "range(0, 10)".to_owned(),
+        sink: "JsonLines('out.jsonl')".to_owned(),
+    };
+    let disk = Memory::of(Vec::new());
+    let open = |texts: &RunTexts| -> Result<_, JournalError> {
+        Journal::open(disk.clone(), texts, || Ok(Vec::new()))
+    };
+    drop(open(&texts("Farm(f), f 12, g 34")).unwrap());
+    // Of a source, which is no list, all of it is named.
+    let mut longer = texts("Farm(f), f 12, g 34");
+    longer.source = "range(0, 11)".to_owned();
+    let refused = open(&longer).unwrap_err();
+    assert!(
+        refused
+            .to_string()
+            .contains("got range(0, 11), expected range(0, 10); ")
+    );
+    for (program, got, expected) in [
+        ("Farm(f), f 56, g 34", "f 56", "f 12"),
+        ("Farm(h), h 12, g 34", "Farm(h), h 12", "Farm(f), f 12"),
+        ("Farm(f), f 12", "Farm(f), f 12", "Farm(f), f 12, g 34"),
+    ] {
+        let refused = open(&texts(program)).unwrap_err();
+        let said = refused.to_string();
+        let told = format!("begun with: got {got}, expected {expected} (");
+        assert!(said.contains(&told), "{said}");
+    }
+}
