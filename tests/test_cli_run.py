@@ -283,6 +283,9 @@ def test_a_deadline_is_a_contract(place: Path) -> None:
         ["--launch", "slurm", "--python", "python3"],
         ["--python", "python3"],
         ["--launch", "ssh:lab1", "--sequential"],
+        ["--workers", "hosts.txt", "--workers", "more.txt"],
+        ["--workers", "discover", "--workers", "discover"],
+        ["--workers", "discover", "--sequential"],
     ],
 )
 def test_what_launches_nothing_is_wrong_usage(place: Path, more: list[str]) -> None:

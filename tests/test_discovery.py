@@ -160,6 +160,11 @@ def test_a_manager_works_on_a_worker_that_it_hears(network: Network) -> None:
     done = network.hosts.python("near", *words)
     assert json.loads(done.line(90.0))["results"] == 2
     assert sink.read_text() == "2\n4\n"
+    # Both: who is heard stands in for one that is listed and isn't there.
+    hosts = network.file("hosts.txt", f"# the other one\n{MIDDLE['near']}:7602 {OTHER}\n")
+    done = network.hosts.python("near", *words, "--workers", hosts)
+    assert json.loads(done.line(90.0))["results"] == 2
+    assert sink.read_text() == "2\n4\n2\n4\n"
 
 
 @in_networks

@@ -118,8 +118,9 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers",
         metavar="HOSTS",
+        action="append",
         help="a file with one `host:port NAME` a line; or discover: workers of this network that announce themselves, if the "
-        "[discover] of the policy allows their names",
+        "[discover] of the policy allows their names. Both, if it is given twice",
     )
     parser.add_argument("--credential", metavar="FILE", help="what the manager proves itself by")
     parser.add_argument("--policy", metavar="FILE", help="the policy (TOML)")
@@ -189,17 +190,15 @@ def _run_on_slots(
     from ..runs import run
 
     options: ManagerOptions = {}
+    slots = None
     if arguments.workers is not None:
-        options["workers"] = arguments.workers
+        options["workers"], slots = _workers(arguments.workers)
     for name in ("credential", "policy", "stragglers", "timeout"):
         if getattr(arguments, name) is not None:
             options[name] = getattr(arguments, name)
     if arguments.retries_on is not None:
         options["retries_on"] = _exceptions(arguments.retries_on, names)
     contract: Contract | None = arguments.slots
-    slots = None
-    if arguments.workers not in (None, DISCOVER):
-        slots = len(read_hosts(arguments.workers))
     if arguments.launch is not None:
         options["launch"], slots = _launcher(arguments)
     elif arguments.python is not None:
@@ -220,6 +219,20 @@ def _run_on_slots(
         progress=arguments.progress,
         **options,
     )
+
+
+def _workers(said: list[str]) -> tuple[str | list[str], int | None]:
+    """Return the workers as a manager takes them, and how many a file lists, if there is one."""
+    files = [one for one in said if one != DISCOVER]
+    if len(files) > 1 or len(said) - len(files) > 1:
+        raise UsageError(f"got --workers {' and '.join(said)}, expected a file, discover, or both")
+    if not files:
+        return DISCOVER, None
+    (file,) = files
+    listed = len(read_hosts(file))
+    if len(said) == 1:
+        return file, listed
+    return [*Path(file).read_text(encoding="utf-8-sig").splitlines(), DISCOVER], listed
 
 
 def _launcher(arguments: argparse.Namespace) -> "tuple[Launcher, int | None]":
