@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::frame::Frame;
+use crate::item::ItemState;
 use crate::scheduler::Scheduler;
 use crate::slot::Slot;
 use crate::stream::Stream;
@@ -18,10 +19,11 @@ const TIMES_OF_AN_ITEM: u32 = 2;
 /// What a slot is to answer next, as it was seen when somebody looked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Owed {
-    /// The first frame here that has something to run, how much that is, and whether anybody still needs it.
+    /// The oldest item that runs of the first frame here that has any, and whether anybody still needs it. Slots work in this order, so who
+    /// answers for later ones, or gives them back, gains no time.
     Front {
         frame: FrameId,
-        running: u32,
+        oldest: Option<Index>,
         is_leased: bool,
         is_closed: bool,
     },
@@ -90,7 +92,7 @@ impl Scheduler {
             };
             let front = Owed::Front {
                 frame: frame.id,
-                running: frame.running(),
+                oldest: stream.oldest_running(frame),
                 is_leased: frame.leased,
                 is_closed: stream.closed,
             };
@@ -119,6 +121,18 @@ impl Stream {
     /// Whether its items have to be answered for within a time.
     fn is_watched(&self) -> bool {
         self.time_limit.is_some() || self.closed
+    }
+
+    /// The first item of a frame for which its slot has said nothing.
+    fn oldest_running(&self, frame: &Frame) -> Option<Index> {
+        let range = frame.range();
+        let first = range.start.max(self.ring.base());
+        let mut items = (first..range.end).zip(self.ring.walk(first));
+        let oldest = items.find(|(index, item)| {
+            item.state == ItemState::Out
+                && (item.is_at(frame.id) || self.has_copy(frame.id, *index))
+        });
+        oldest.map(|(index, _)| index)
     }
 
     /// How long the slot may run until it has something to say of this frame, if there is a limit.

@@ -49,6 +49,12 @@ impl Stream {
         !self.copies.pairs.is_empty()
     }
 
+    /// Whether this frame has one of two copies of an item.
+    pub(crate) fn has_copy(&self, frame: FrameId, index: Index) -> bool {
+        let copies = self.copies.pairs.get(&index);
+        copies.is_some_and(|copies| copies.iter().any(|copy| copy.frame == frame))
+    }
+
     /// A frame answers for these items: where it has one of two copies, the item remembers that one.
     pub(crate) fn prefer(&mut self, frame: FrameId, range: Range<Index>) {
         for (index, copies) in self.copies.pairs.range_mut(range) {

@@ -45,6 +45,25 @@ impl Run {
         run
     }
 
+    /// Many items that have turned out to be short, so that the slot has a frame of many of them.
+    fn with_one_frame(time_limit: Option<Duration>) -> Self {
+        let mut run = Self::new(time_limit, &[1; 3000]);
+        while run.given[0].2 < 20 {
+            let (frame, first, count) = run.given.remove(0);
+            let sizes = vec![10; count as usize];
+            let results = Results {
+                sizes: &sizes,
+                busy: Duration::from_micros(20) * count,
+                ..of_one(frame, first)
+            };
+            run.now += Duration::from_millis(1);
+            let accepted = run.scheduler.results(SLOT, results, run.now);
+            assert!(accepted.expect("within its grant").is_some());
+            run.look();
+        }
+        run
+    }
+
     fn look(&mut self) {
         while let Some(action) = self.scheduler.poll_action(self.now) {
             match action {
@@ -76,20 +95,24 @@ impl Run {
     /// The slot answers for the oldest item that it has.
     fn answer(&mut self) {
         let (frame, first, count) = self.given.remove(0);
-        let results = Results {
-            frame,
-            first,
-            reached: 1,
-            sizes: &[10],
-            ended: &[],
-            busy: LIMIT,
-        };
-        let accepted = self.scheduler.results(SLOT, results, self.now);
+        let accepted = self.scheduler.results(SLOT, of_one(frame, first), self.now);
         assert!(accepted.expect("within its grant").is_some());
         if count > 1 {
             self.given.insert(0, (frame, first + 1, count - 1));
         }
         self.look();
+    }
+}
+
+/// The result of one item.
+fn of_one(frame: FrameId, index: Index) -> Results<'static> {
+    Results {
+        frame,
+        first: index,
+        reached: 1,
+        sizes: &[10],
+        ended: &[],
+        busy: LIMIT,
     }
 }
 
@@ -128,6 +151,56 @@ fn who_keeps_back_one_item_is_named_although_it_answers_for_others() {
         run.answer();
     }
     assert_eq!(run.overdue, [SLOT], "{kept:?}");
+}
+
+/// Aim: nothing that is said of later items makes time for the oldest one. Method: one frame, of which the last item is answered for, given back
+/// or announced each time before the time is over.
+#[test]
+fn who_keeps_back_the_oldest_item_is_named_although_it_is_rid_of_others() {
+    let mut times = Vec::new();
+    for saying in ["nothing", "a result", "a recall", "an announcement"] {
+        let mut run = Run::with_one_frame(Some(LIMIT));
+        let (frame, first, count) = run.given[0];
+        let (begun, mut left) = (run.now, count);
+        while run.overdue.is_empty() && left > 1 {
+            run.pass(answer_time() / 2);
+            left -= 1;
+            let last = first + u64::from(left);
+            let now = run.now;
+            match saying {
+                "a result" => {
+                    let accepted = run.scheduler.results(SLOT, of_one(frame, last), now);
+                    assert!(accepted.expect("within its grant").is_some());
+                }
+                "nothing" => {}
+                "a recall" => run.scheduler.recalled(SLOT, frame, last, 1, now),
+                _ => {
+                    let items = last..last + 1;
+                    let said = run.scheduler.announced(SLOT, frame, items, 1 << 20, now);
+                    said.expect("it had it");
+                }
+            }
+            run.look();
+        }
+        assert_eq!(run.overdue, [SLOT], "{saying}");
+        times.push(run.now - begun);
+    }
+    // A slot that answers gets more work, for whose answers there must be time as well: there is a limit to that.
+    let most = times[0] + answer_time();
+    assert!(times.iter().all(|time| *time <= most), "{times:?}");
+}
+
+/// Aim: who works through a frame in order has a whole time for each item. Method: each item of one frame takes its limit, twice, and its answer is late.
+#[test]
+fn who_works_through_a_frame_in_order_is_not_named() {
+    let mut run = Run::with_one_frame(Some(LIMIT));
+    let count = run.given[0].2;
+    assert!(count > 10);
+    for _ in 0..count {
+        run.pass(LIMIT * 2 + answer_time() * 9 / 10);
+        run.answer();
+        assert_eq!(run.overdue, []);
+    }
 }
 
 #[test]
