@@ -314,7 +314,7 @@ def test_files_are_items_and_results(tmp_path: Path) -> None:
     for name in ("b.txt", "a.txt", ".hidden", "c.csv"):
         (tmp_path / "in" / name).write_text(f"this is {name}")
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "left.exoskel-part").write_text("of a run that was killed")
+    (tmp_path / "out" / ".plain.a1.5.exoskel-part").write_text("of a run that was killed")
     summary = ex.run(
         shouted,
         ex.Files(tmp_path / "in", "*.txt"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from tests.test_runs import numbers_in
 
 import exoskel as ex
 from exoskel.errors import JournalError
+from exoskel.sinks import Sink
 
 
 @pytest.fixture
@@ -291,7 +294,7 @@ def test_a_journal_does_not_lie_in_the_folder_of_results(tmp_path: Path, way: st
 
 
 KILLED = """
-import os, signal, sys
+import errno, os, signal, sys
 import exoskel as ex
 
 class Killed(ex.Files):
@@ -302,33 +305,133 @@ class Killed(ex.Files):
             os.kill(os.getpid(), signal.SIGKILL)
         return position
 
+def no_link(_from, _to):
+    raise PermissionError(errno.EPERM, "no links here")
+
 if __name__ == "__main__":
+    if sys.argv[2] == "without links":
+        os.link = no_link
     print(ex.run(str, range(40), Killed("files"), ex.ParDegree(2), journal="run.journal"))
 """
 
 
-def test_files_are_cut_back_to_what_the_journal_knows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["with links", "without links"])
+def test_files_are_cut_back_to_what_the_journal_knows(how: str, tmp_path: Path) -> None:
     """Aim: a run that goes on doesn't take its own files for foreign ones. Method: kill it between the commits of sink and journal."""
+    folder = tmp_path / "files"
     (tmp_path / "script.py").write_text(KILLED)
-    for least in ("1", "1", "20"):
+    others = {}
+    for number, least in enumerate(("1", "1", "20")):
         ran = subprocess.run(
-            [sys.executable, "script.py", least], cwd=tmp_path, capture_output=True, check=False
+            [sys.executable, "script.py", least, how],
+            cwd=tmp_path,
+            capture_output=True,
+            check=False,
         )
-        assert ran.returncode != 0
-        assert any(not one.name.startswith(".") for one in (tmp_path / "files").iterdir())
-    subprocess.run([sys.executable, "script.py", "0"], cwd=tmp_path, check=True)
-    found = {one.name: one.read_text() for one in (tmp_path / "files").iterdir()}
-    assert found == {f"{number:08}": str(number) for number in range(40)}
+        assert ran.returncode == -signal.SIGKILL, ran.stderr
+        assert any(re.fullmatch("[0-9]{8}", one.name) for one in folder.iterdir())
+        # Another run, which is no part of that one, leaves it what it needs.
+        ex.run(str, range(1), ex.Files(folder, name=f"other-{number}-{{}}".format), ex.ParDegree(1))
+        others[f"other-{number}-0"] = "0"
+    subprocess.run([sys.executable, "script.py", "0", how], cwd=tmp_path, check=True)
+    found = {one.name: one.read_text() for one in folder.iterdir()}
+    assert found == {f"{number:08}": str(number) for number in range(40)} | others
+
+
+def test_a_list_of_names_that_was_torn_removes_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Aim: half a name may be that of another file. Method: a list as it is after a loss of power, in a folder without links."""
+    monkeypatch.setattr(os, "link", no_link)
+    sink = ex.Files(tmp_path, name="{}.txt".format)
+    position = sink.rewind(sink.rewind(None))
+    for index in range(2):
+        sink.write(index, b"")
+    sink.commit()
+    (listed,) = tmp_path.glob(".*.names.exoskel-part")
+    assert listed.read_bytes() == b"0 0.txt\x001 1.txt\0"
+    for contents in (b"0 0.t", b"1 1.txt\0" + b"0 0.t", bytes(40)):
+        (tmp_path / "0.t").write_text("another's")
+        listed.write_bytes(contents)
+        sink.rewind(position)
+    sink.close()
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["0.t", "0.txt"]
+
+
+def test_two_runs_do_not_have_one_folder(tmp_path: Path) -> None:
+    """Each would remove the unfinished files of the other one."""
+    first, second = ex.Files(tmp_path, name="a{}".format), ex.Files(tmp_path, name="b{}".format)
+    first.rewind(None)
+    first.write(0, b"")
+    with pytest.raises(BlockingIOError, match="another run has this sink"):
+        second.rewind(None)
+    # A process that is forked meanwhile takes nobody's lock away, and keeps none.
+    child = os.fork()
+    if child == 0:
+        first._let_in()
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    with pytest.raises(BlockingIOError):
+        second.rewind(None)
+    first.commit()
+    first.close()
+    second.rewind(None)
+    second.close()
+    third = ex.Files(tmp_path)
+    third.rewind(None)
+    # Nobody closes it.
+    del third
+    second.rewind(None)
+    second.close()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "sink"),
+    [
+        ("*", lambda folder: ex.Files(folder)),
+        ("*", lambda folder: ex.Files(folder, names="result")),
+        ("*.txt", lambda folder: ex.Files(folder, name="{}.txt".format)),
+        ("*", lambda folder: ex.JsonLines(folder / "out.jsonl")),
+        ("out.*", lambda folder: ex.Records(folder / "out.raw", "f4")),
+    ],
+)
+def test_results_are_no_items_of_their_run(
+    tmp_path: Path, pattern: str, sink: Callable[[Path], Sink]
+) -> None:
+    """A run whose source has changed doesn't go on, and the next run would take the results for items."""
+    (tmp_path / "in.txt").write_text("1")
+    with pytest.raises(ValueError, match=r"for an? item|results for items"):
+        ex.run(len, ex.Files(tmp_path, pattern), sink(tmp_path), ex.ParDegree(1))
+    assert [one.name for one in tmp_path.iterdir()] == ["in.txt"]
+
+
+def named_like_its_item(file: ex.File) -> tuple[str, bytes]:
+    return file.name, b""
+
+
+def test_a_result_that_is_named_like_an_item_is_one_items_error(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("1")
+    source, sink = ex.Files(tmp_path, "*.txt"), ex.Files(tmp_path, names="result")
+    with pytest.raises(ValueError, match=r"expected one that isn't like '\*\.txt'"):
+        ex.run(named_like_its_item, source, sink, ex.ParDegree(1))
+
+
+def test_a_journal_is_no_item_of_its_run(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("1")
+    journal = tmp_path / "run.journal"
+    with pytest.raises(JournalError, match="where the source has its items"):
+        ex.run(len, ex.Files(tmp_path), ex.Lines("-"), ex.ParDegree(1), journal=journal)
+    assert not journal.exists()
+
+
+def no_link(_from: str, _to: str) -> None:
+    raise PermissionError(errno.EPERM, "no links here")
 
 
 def test_files_come_into_a_folder_without_links(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a memory card."""
-
-    def no_link(_from: str, _to: str) -> None:
-        raise PermissionError(errno.EPERM, "no links here")
-
     monkeypatch.setattr(os, "link", no_link)
     ex.run(str, range(3), ex.Files(tmp_path / "files"), ex.ParDegree(1))
     found = {one.name: one.read_text() for one in (tmp_path / "files").iterdir()}

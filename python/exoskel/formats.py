@@ -14,13 +14,16 @@ from typing import Any, Literal, NamedTuple
 
 from .errors import JournalError
 from .outcome import add_item_note
-from .sinks import AppendedFile, sync_folder
+from .sinks import AppendedFile, SinkLock, sync_folder
 from .sources import file_text, folder_text, skip
 
 __all__ = ["File", "Files", "JsonLines", "Lines", "Records", "check_apart"]
 
-# What is written under another name first.
+# What is written under another name first: of a run with a journal, ".MARK.INDEX" and this; of one that nobody goes on with, more in front.
 _PART = ".exoskel-part"
+_PLAIN = ".plain"
+# Which files get their names next, where a file can't have two: ".MARK" and this.
+_NAMES = f".names{_PART}"
 _MARK_BYTES = 8
 # What file systems say that know no second name of a file.
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
@@ -338,13 +341,25 @@ class File(NamedTuple):
 
 
 def check_apart(source: object, sink: object) -> None:
-    """Refuse a file that is read and appended to at the same time: such a run would read what it has written, without an end.
+    """Refuse results that are read, or would be by the next run: one that reads and appends to one file has no end, and none goes on whose source has changed.
 
     Raises
     ------
     ValueError
-        If both are the same file.
+        If both are the same file, or results go to a file that the source takes for an item.
     """
+    if isinstance(source, Files):
+        if isinstance(sink, Files):
+            sink.keep_free(source)
+        elif (
+            isinstance(sink, _LineFile | Records)
+            and sink._path != "-"
+            and source.is_item(sink._path)
+        ):
+            raise ValueError(
+                f"got {sink._path} as the sink, which {source!r} would take for an item: name another folder, or a pattern of the source that it isn't like"
+            )
+        return
     places = [one._path for one in (source, sink) if isinstance(one, _LineFile | Records)]
     if len(places) < 2 or "-" in places:
         return
@@ -384,6 +399,9 @@ class Files:
         If ``names`` is another word.
     """
 
+    # What keeps other runs away, with the folder that it is of.
+    _held: tuple[int, SinkLock] | None = None
+
     def __init__(
         self,
         folder: str | os.PathLike[str],
@@ -408,7 +426,12 @@ class Files:
         self._next = 0
         # In the other names of this run's files, so that it knows them again.
         self._mark = ""
-        self._has_foreign_parts = True
+        self._is_gone_on_with = False
+        self._has_plain_parts = True
+        # Whether a file here can have two names.
+        self._has_links = True
+        # What names of results would be read by the same run: those of files of its source.
+        self._kept_free: str | None = None
 
     def __repr__(self) -> str:
         return f"Files({self._folder!r})"
@@ -477,26 +500,25 @@ class Files:
             )
 
     def rewind(self, position: bytes | None) -> bytes:
-        """Make the folder, and remove what this run has finished after the position; see `Sink.rewind`."""
+        """Make the folder, keep other runs away, and remove what this run has finished after the position; see `Sink.rewind`."""
         os.makedirs(self._folder, exist_ok=True)
+        self._hold()
         self._written.clear()
         self._linked.clear()
-        self._has_foreign_parts = True
+        self._has_plain_parts = True
+        self._is_gone_on_with = position is not None
         if position is None:
             # A run that goes on asks this, too, before it says where it was: so nothing is removed yet.
             self._next, self._mark = 0, os.urandom(_MARK_BYTES).hex()
             return self._position()
         self._next, self._mark = _parts_of(position)
-        parts = {entry.inode(): entry for entry in self._parts() if self._is_own(entry.name)}
-        # What has its name since has the other one, too, until the run knows of it.
-        for entry in os.scandir(self._folder):
-            part = parts.get(entry.inode())
-            if part is None or entry.name.endswith(_PART):
-                continue
-            if int(part.name.split(".")[2]) >= self._next:
+        for path in self._unknown():
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+        # The list of names is the last to go: it says what else has to.
+        for entry in sorted(self._parts(), key=lambda entry: entry.name.endswith(_NAMES)):
+            if entry.name.startswith(self._prefix):
                 os.unlink(entry.path)
-        for part in parts.values():
-            os.unlink(part.path)
         if self._next and self.is_empty():
             raise JournalError(
                 f"no result is in {self._folder}, but its journal knows of some; restore the folder, or remove the journal to begin anew"
@@ -513,12 +535,13 @@ class Files:
         except (OSError, UnicodeEncodeError) as error:
             add_item_note(error, index)
             raise
-        if self._has_foreign_parts:
-            # Of runs that were killed, and that nobody goes on with here.
+        if self._has_plain_parts:
+            # Of runs that were killed, and that nobody goes on with. Other runs may go on with the parts that they have left.
             for entry in self._parts():
-                os.unlink(entry.path)
-            self._has_foreign_parts = False
-        part = os.path.join(self._folder, f".{self._mark}.{index}{_PART}")
+                if entry.name.startswith(_PLAIN):
+                    os.unlink(entry.path)
+            self._has_plain_parts = False
+        part = os.path.join(self._folder, f"{self._prefix}{index}{_PART}")
         with open(part, "xb") as file:
             file.write(contents)
         self._written[path] = part
@@ -529,13 +552,11 @@ class Files:
         # Who commits again has kept the position before.
         self._forget_linked()
         is_any = bool(self._written)
+        if is_any and not self._has_links:
+            self._list_names()
         while self._written:
             path, part = next(iter(self._written.items()))
-            descriptor = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            _sync(part)
             self._give_name(part, path)
             # If the next one fails, this one keeps both names: `rewind` finds it by them.
             del self._written[path]
@@ -544,11 +565,81 @@ class Files:
         return self._position()
 
     def close(self) -> None:
-        """Remove what has no name. What a run may not know of keeps its second name, for `rewind`."""
+        """Remove what has no name, and let other runs in. What a run may not know of keeps its second name, for `rewind`."""
         for part in self._written.values():
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(part)
         self._written.clear()
+        self._let_in()
+
+    def __del__(self) -> None:
+        # As with a file: whoever forgets to close it keeps others away no longer than it has it.
+        self._let_in()
+
+    def _let_in(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            held[1].release()
+            os.close(held[0])
+
+    def keep_free(self, source: "Files") -> None:
+        """Refuse results that a source would take for items, from now on.
+
+        Parameters
+        ----------
+        source : Files
+            The source.
+
+        Raises
+        ------
+        ValueError
+            If it would take all of them, or the first one.
+        """
+        self._kept_free = None
+        if os.path.realpath(self._folder) != os.path.realpath(source._folder):
+            return
+        is_one = not self._are_named_by_results and source.takes(self._name(0))
+        if is_one or source._pattern == "*":
+            raise ValueError(
+                f"got {self._folder} as the folder of the source and of the sink, expected two, or a pattern of the source that no result's name is "
+                f'like: {source._pattern!r} would take results for items. Name another folder, or a pattern such as "*.png"'
+            )
+        self._kept_free = source._pattern
+
+    def takes(self, name: str) -> bool:
+        """Say whether a file of this name would be an item of this source, if it were in the folder.
+
+        Parameters
+        ----------
+        name : str
+            The name.
+        """
+        return not name.startswith(".") and fnmatch.fnmatch(name, self._pattern)
+
+    def is_item(self, path: str | os.PathLike[str]) -> bool:
+        """Say whether a file would be an item of this source, if it were there.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        """
+        parent, name = os.path.split(os.path.abspath(path))
+        return os.path.realpath(parent) == os.path.realpath(self._folder) and self.takes(name)
+
+    def _hold(self) -> None:
+        if self._held is not None:
+            return
+        descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._held = descriptor, SinkLock(descriptor, self._folder)
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    @property
+    def _prefix(self) -> str:
+        return f".{self._mark}." if self._is_gone_on_with else f"{_PLAIN}.{self._mark}."
 
     def _position(self) -> bytes:
         return f"{self._next} {self._mark}".encode()
@@ -556,19 +647,63 @@ class Files:
     def _parts(self) -> list[os.DirEntry[str]]:
         return [entry for entry in os.scandir(self._folder) if entry.name.endswith(_PART)]
 
-    def _is_own(self, part: str) -> bool:
-        return part.startswith(f".{self._mark}.")
+    def _unknown(self) -> list[str]:
+        """Return the files of this run that its journal may not know of: each has its second name yet, or is in the list of names."""
+        own = {one.inode(): one.name for one in self._parts() if one.name.startswith(self._prefix)}
+        found = []
+        for entry in os.scandir(self._folder):
+            part = own.get(entry.inode())
+            if part is None or entry.name.endswith(_PART):
+                continue
+            if int(part.split(".")[2]) >= self._next:
+                found.append(entry.path)
+        return found + self._listed()
+
+    def _list_names(self) -> None:
+        """Say which files have their names soon, where they can't have two: `rewind` finds those by it that the journal doesn't know of."""
+        if not self._is_gone_on_with:
+            return
+        lines = [
+            os.fsencode(f"{os.path.basename(part).split('.')[-2]} {os.path.basename(path)}")
+            for path, part in self._written.items()
+        ]
+        place = os.path.join(self._folder, self._prefix[:-1] + _NAMES)
+        with open(place, "wb") as file:
+            # Names have no zero. A line without one at its end was torn, and no file has its name yet.
+            file.writelines(line + b"\0" for line in lines)
+        _sync(place)
+        sync_folder(self._folder)
+        self._linked.append(place)
+
+    def _listed(self) -> list[str]:
+        try:
+            with open(os.path.join(self._folder, self._prefix[:-1] + _NAMES), "rb") as file:
+                *lines, _ = file.read().split(b"\0")
+        except FileNotFoundError:
+            return []
+        found = []
+        for line in lines:
+            index, _, name = os.fsdecode(line).partition(" ")
+            if name and index.isdecimal() and int(index) >= self._next:
+                found.append(os.path.join(self._folder, name))
+        return found
 
     def _give_name(self, part: str, path: str) -> None:
-        try:
-            # A rename would replace what has come there since.
-            os.link(part, path)
-        except OSError as error:
-            if error.errno not in _NO_LINKS or os.path.lexists(path):
-                raise
-            os.rename(part, path)
-        else:
-            self._linked.append(part)
+        if self._has_links:
+            try:
+                # A rename would replace what has come there since.
+                os.link(part, path)
+            except OSError as error:
+                if error.errno not in _NO_LINKS or os.path.lexists(path):
+                    raise
+                self._has_links = False
+                self._list_names()
+            else:
+                self._linked.append(part)
+                return
+        if _is_there(path):
+            raise FileExistsError(errno.EEXIST, "there is such a file already", path)
+        os.rename(part, path)
 
     def _forget_linked(self) -> None:
         for part in self._linked:
@@ -580,9 +715,7 @@ class Files:
         found = sorted(
             entry.name
             for entry in os.scandir(self._folder)
-            if not entry.name.startswith(".")
-            and stat.S_ISREG(entry.stat().st_mode)
-            and fnmatch.fnmatch(entry.name, self._pattern)
+            if self.takes(entry.name) and stat.S_ISREG(entry.stat().st_mode)
         )
         # An empty folder may be meant; a pattern is meant to find something.
         if not found and self._pattern != "*":
@@ -623,7 +756,22 @@ class Files:
             )
             add_item_note(error, index)
             raise error
+        if self._kept_free is not None and fnmatch.fnmatch(name, self._kept_free):
+            error = ValueError(
+                f"got {name!r:.60} as the name of a file, expected one that isn't like {self._kept_free!r}: the source of this run, which has the same folder, would take it for an item"
+            )
+            add_item_note(error, index)
+            raise error
         return name, bytes(contents)
+
+
+def _sync(path: str) -> None:
+    """Make what is in a file durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _is_there(path: str) -> bool:

@@ -494,6 +494,8 @@ def _run_of(
     state_of: Callable[[bytes], bytes] | None = None,
 ) -> "_core.Run":
     """Open a journal. What can't work is said here, before any work begins."""
+    from .formats import Files
+
     texts = (described(), source.source_text(), sink_text(sink))
     path = os.fspath(journal)
     if sink.is_in(path):
@@ -501,6 +503,10 @@ def _run_of(
             f"the journal {path} is where results go, which could replace it; give the journal a file of its own, elsewhere"
         )
 
+    if isinstance(source, Files) and source.is_item(path):
+        raise JournalError(
+            f"the journal {path} is where the source has its items, and would be taken for one; give the journal a file of its own, elsewhere"
+        )
     is_new = not os.path.exists(path)
     is_blank = not is_new and os.path.getsize(path) == 0
 

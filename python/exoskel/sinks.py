@@ -14,8 +14,10 @@ from typing import Any, Protocol, runtime_checkable
 
 from .errors import JournalError
 
-__all__ = ["AppendedFile", "Sink", "sink_text", "sync_folder"]
+__all__ = ["AppendedFile", "Sink", "SinkLock", "sink_text", "sync_folder"]
 
+# What file servers say that have no locks, or none of folders.
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF)
 # So much is written to a file at once.
 BUFFER_BYTES = 1 << 20
 
@@ -126,6 +128,44 @@ def sync_folder(folder: str) -> None:
         os.close(descriptor)
 
 
+class SinkLock:
+    """Keeps other runs from a sink: each would write over the results of the other one, or remove them.
+
+    Whoever may read the sink may take this lock as well. So may whoever takes a lock for reading, of the kinds that need a descriptor for
+    writing otherwise: there is none that only those have who may write.
+
+    Parameters
+    ----------
+    descriptor : int
+        The file, or the folder. It stays the caller's.
+    text : str
+        What errors call it.
+
+    Raises
+    ------
+    BlockingIOError
+        If another run has it.
+    """
+
+    def __init__(self, descriptor: int, text: str) -> None:
+        self._descriptor = descriptor
+        self._process = os.getpid()
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            why = "another run has this sink and writes its results there; give each run a sink of its own"
+            raise BlockingIOError(errno.EWOULDBLOCK, why, text) from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+
+    def release(self) -> None:
+        """Let others in. A process that was forked meanwhile has the lock, too: it doesn't end it, and it doesn't keep it."""
+        if self._process == os.getpid():
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+
 class AppendedFile:
     """A file, or standard output, that results are appended to.
 
@@ -139,8 +179,8 @@ class AppendedFile:
         self._path = path
         # Where it was when it was opened, wherever this process has gone since.
         self._place = path
-        self._process = os.getpid()
         self._descriptor: int | None = None
+        self._lock: SinkLock | None = None
         self._is_file = False
         self._pending: list[bytes] = []
         self._pending_bytes = 0
@@ -276,30 +316,15 @@ class AppendedFile:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is None or self._path == "-":
             return
-        # A process that was forked meanwhile has the lock, too: it doesn't end it, and it doesn't keep it.
-        if self._process == os.getpid():
-            with contextlib.suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
         os.close(descriptor)
 
     def __del__(self) -> None:
         # Whoever forgets to close a sink of its own keeps others from the file no longer than it has it.
         if self._descriptor is not None:
             self.close()
-
-    def _lock(self, descriptor: int) -> None:
-        """Keep other runs away: each would write over the results of the other one."""
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._descriptor = None
-            os.close(descriptor)
-            text = "another run has this sink and writes its results there; give each run a sink of its own"
-            raise BlockingIOError(errno.EWOULDBLOCK, text, self.text) from None
-        except OSError as error:
-            # Some file servers have no locks.
-            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
-                raise
 
     def _check_place(self) -> None:
         """Check that the file has its name yet: what is written to another one is not where anybody looks for it."""
@@ -338,14 +363,19 @@ class AppendedFile:
             if self._path == "-":
                 self._descriptor = 1
             else:
-                self._place, self._process = os.path.abspath(self._path), os.getpid()
+                self._place = os.path.abspath(self._path)
                 is_new = not os.path.exists(self._path)
                 self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
                 if is_new:
                     sync_folder(os.path.dirname(self._path))
             self._is_file = stat.S_ISREG(os.fstat(self._descriptor).st_mode)
             if self._is_file and self._path != "-":
-                self._lock(self._descriptor)
+                try:
+                    self._lock = SinkLock(self._descriptor, self.text)
+                except BlockingIOError:
+                    os.close(self._descriptor)
+                    self._descriptor = None
+                    raise
         return self._descriptor
 
 
