@@ -10,7 +10,7 @@ from tests.task_reference import Frame
 
 UNVERIFIED = "does not verify"
 # A silent peer is dead after this time.
-SHORT = {"dead_after": 1.0}
+SHORT = {"dead_after": 2.5}
 
 
 def stop(worker: HostileWorker) -> None:
