@@ -601,8 +601,8 @@ class Files:
         is_one = not self._are_named_by_results and source.takes(self._name(0))
         if is_one or source._pattern == "*":
             raise ValueError(
-                f"got {self._folder} as the folder of the source and of the sink, expected two, or a pattern of the source that no result's name is "
-                f'like: {source._pattern!r} would take results for items. Name another folder, or a pattern such as "*.png"'
+                f"got {self._folder} as the folder of the source and of the sink, whose results {source._pattern!r} would take for items. "
+                'Name another folder, or a pattern that takes no result, such as "*.png"'
             )
         self._kept_free = source._pattern
 

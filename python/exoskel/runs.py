@@ -247,7 +247,7 @@ def _close_sink(sink: Any) -> None:
         close()
 
 
-def _check_apart(source: Source, sink: Sink) -> None:
+def _check_apart(source: object, sink: Sink) -> None:
     from .formats import check_apart
 
     check_apart(source, sink)
@@ -314,6 +314,7 @@ def run_reduction(
     _check_reduced(errors)
     _check_sink(sink)
     try:
+        _check_apart(source, sink)
         with contextlib.ExitStack() as stack:
             items = source
             if isinstance(source, Source) or not isinstance(source, Iterable):
