@@ -1,6 +1,7 @@
 """Slots that die, stop or never end, and callers that do: each item has one outcome, and no process is left."""
 
 import collections
+import contextlib
 import os
 import signal
 import subprocess
@@ -190,7 +191,9 @@ def test_all_slots_killed_between_two_streams() -> None:
             for worker in manager.summary().workers:
                 if worker.state != "lost":
                     for process in worker.process_ids:
-                        os.kill(process, signal.SIGKILL)
+                        # One of the round before may have gone, and its manager not have heard of it: the other one had all items.
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(process, signal.SIGKILL)
         assert list(manager.map(range(100))) == list(range(100))
 
 
