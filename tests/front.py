@@ -141,7 +141,7 @@ class Front:
     ) -> tuple[int, Any]:
         """Send a request over a new connection."""
         host, _, port = self.address.rpartition(":")
-        connection = HTTPSConnection(host, int(port), context=self.context(who), timeout=20)
+        connection = HTTPSConnection(host, int(port), context=self.context(who), timeout=60)
         try:
             connection.request(method, path, body, headers or {})
             response = connection.getresponse()
@@ -152,7 +152,7 @@ class Front:
     def status(self, who: Holder | None, method: str, path: str) -> tuple[int, str]:
         """The status and the text of an answer over a new connection."""
         host, _, port = self.address.rpartition(":")
-        connection = HTTPSConnection(host, int(port), context=self.context(who), timeout=20)
+        connection = HTTPSConnection(host, int(port), context=self.context(who), timeout=60)
         try:
             connection.request(method, path)
             response = connection.getresponse()

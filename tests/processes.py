@@ -25,27 +25,40 @@ def gone(process: int) -> bool:
 
 
 def children(parent: int) -> list[int]:
-    """List the processes that a process has started, by any of its threads, and that still run."""
-    lists = Path(f"/proc/{parent}/task").glob("*/children")
-    return [int(word) for one in lists for word in one.read_text(encoding="ascii").split()]
+    """List the processes that a process has started, by any of its threads, and that it has not waited for.
+
+    Each process is asked for its parent: a thread's list in `/proc` goes with the thread, and leaves others out while one of them ends.
+    """
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            _, _, tail = (entry / "stat").read_text().rpartition(")")
+        except (FileNotFoundError, ProcessLookupError):  # it ended while we looked
+            continue
+        if int(tail.split()[1]) == parent:
+            found.append(int(entry.name))
+    return sorted(found)
 
 
 def zygotes_of(supervisor: int) -> list[int]:
     """List what forks the slots of a worker."""
-    return [child for child in children(supervisor) if _name(child) == "exoskel zygote"]
+    return [child for child in children(supervisor) if name_of(child) == "exoskel zygote"]
 
 
 def slots_of(supervisor: int) -> list[int]:
     """List the slots of a worker: its children, without the one that forks them."""
-    return [child for child in children(supervisor) if _name(child).startswith("exoskel slot")]
+    return [child for child in children(supervisor) if name_of(child).startswith("exoskel slot")]
 
 
 def signers_of(supervisor: int) -> list[int]:
     """List what signs for the slots of a worker."""
-    return [child for child in children(supervisor) if _name(child) == "exoskel signer"]
+    return [child for child in children(supervisor) if name_of(child) == "exoskel signer"]
 
 
-def _name(process: int) -> str:
+def name_of(process: int) -> str:
+    """Give the name of a process; none if it has ended."""
     try:
         with open(f"/proc/{process}/comm", encoding="ascii") as file:
             return file.read().removesuffix("\n")

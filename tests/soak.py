@@ -178,7 +178,7 @@ class Trouble:
 
 def own_slots() -> list[int]:
     found = []
-    for child in all_children():
+    for child in children(os.getpid()):
         with contextlib.suppress(OSError):
             if b"--connection-fd" in Path(f"/proc/{child}/cmdline").read_bytes():
                 found.append(child)
@@ -187,15 +187,6 @@ def own_slots() -> list[int]:
 
 def has_slots(supervisor: int) -> bool:
     return len(slots_of(supervisor)) == SLOTS
-
-
-def all_children() -> list[int]:
-    lists = Path("/proc/self/task").glob("*/children")
-    found: list[int] = []
-    for file in lists:
-        with contextlib.suppress(OSError):
-            found += map(int, file.read_text().split())
-    return found
 
 
 class Measure:

@@ -90,7 +90,7 @@ def supervised(
             # In order: what tasks have started outlives a supervisor that is killed.
             process.terminate()
             try:
-                process.wait(timeout=10)
+                process.wait(timeout=60)
             finally:
                 process.kill()
 
@@ -142,7 +142,7 @@ IMPATIENT = """from exoskel import zygote
     fork = zygote.Zygote.fork
 
     def impatient(self, *words):
-        zygote._ANSWER_SECONDS = 3.0 if hasattr(self, "has_answered") else 60.0
+        zygote._ANSWER_SECONDS = 10.0 if hasattr(self, "has_answered") else 60.0
         number = fork(self, *words)
         self.has_answered = True
         return number

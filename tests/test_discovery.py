@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from tests import network_hosts
 from tests.network_hosts import ADDRESSES, MIDDLE, Hosts, Program, hosts
-from tests.processes import children, eventually, gone
+from tests.processes import children, eventually, gone, name_of
 
 import exoskel as ex
 from exoskel.cli import main
@@ -140,8 +140,7 @@ def network(tmp_path: Path) -> Iterator[Network]:
 
 def announcers_of(worker: Program) -> list[int]:
     """List the announcers of a worker."""
-    names = {child: Path(f"/proc/{child}/comm") for child in children(worker.process.pid)}
-    return [child for child, name in names.items() if name.read_text() == "exoskel mdns\n"]
+    return [child for child in children(worker.process.pid) if name_of(child) == "exoskel mdns"]
 
 
 @in_networks

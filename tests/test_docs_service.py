@@ -98,7 +98,7 @@ def test_the_blocks_of_service_md_run(front: Front, monkeypatch: pytest.MonkeyPa
     host, _, port = page.address.rpartition(":")
     for who in (producer, alice):
         with (
-            socket.create_connection((host, int(port)), timeout=20) as plain,
+            socket.create_connection((host, int(port)), timeout=60) as plain,
             front.context(who).wrap_socket(plain, server_hostname=host) as client,
         ):
             # All at once: what was read ahead must not be lost.

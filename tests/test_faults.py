@@ -1,6 +1,7 @@
 """Slots that die, stop or never end, and callers that do: each item has one outcome, and no process is left."""
 
 import collections
+import contextlib
 import os
 import signal
 import subprocess
@@ -190,7 +191,9 @@ def test_all_slots_killed_between_two_streams() -> None:
             for worker in manager.summary().workers:
                 if worker.state != "lost":
                     for process in worker.process_ids:
-                        os.kill(process, signal.SIGKILL)
+                        # One of the round before may have gone, and its manager not have heard of it: the other one had all items.
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(process, signal.SIGKILL)
         assert list(manager.map(range(100))) == list(range(100))
 
 
@@ -292,7 +295,7 @@ def test_ctrl_c_ends_everything_within_two_seconds(use: str, to_all: bool, tmp_p
             os.killpg(process.pid, signal.SIGINT)
         else:
             process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=60)
         # A promise to users, and so the one kind of time that tests assert.
         assert time.monotonic() - interrupted < 2
         assert process.returncode == -signal.SIGINT
@@ -327,7 +330,7 @@ def test_ctrl_c_while_slots_start(tmp_path: Path) -> None:
                 pass
     """
     with script(tmp_path, text) as process:
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=60)
         assert process.returncode == -signal.SIGINT, errors
         assert nobody_in_session(process.pid)
 
@@ -373,7 +376,7 @@ def test_a_manager_that_is_not_closed_ends_with_its_script(tmp_path: Path) -> No
     """
     with script(tmp_path, text) as process:
         *slots, first = numbers(process)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=60)
         assert (process.returncode, errors, first) == (0, "", 1000)
         assert all(map(gone, slots))
 
@@ -388,7 +391,7 @@ def test_a_script_that_fails_inside_the_block_ends(tmp_path: Path) -> None:
                     raise ValueError("enough")
     """
     with script(tmp_path, text) as process:
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=60)
         assert process.returncode == 1
         assert errors.rstrip().endswith("ValueError: enough")
         assert nobody_in_session(process.pid)

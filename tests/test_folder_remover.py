@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import selectors
 import signal
@@ -13,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.processes import children, eventually, gone
+from tests.processes import children, eventually, gone, name_of
 from tests.site import POLICY, Site
 
 import exoskel as ex
@@ -49,12 +48,7 @@ def leave(count: int) -> str:
 
 def removers_of(process: int) -> list[int]:
     """List the processes that remove folders for another one."""
-    found = []
-    for child in children(process):
-        with contextlib.suppress(OSError):
-            if Path(f"/proc/{child}/comm").read_text() == "exoskel remover\n":
-                found.append(child)
-    return found
+    return [child for child in children(process) if name_of(child) == "exoskel remover"]
 
 
 def stopped_remover(process: int) -> int:

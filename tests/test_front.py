@@ -98,7 +98,7 @@ def test_strangers_get_no_answer_and_who_is_revoked_gets_no_further_one(front: F
     with pytest.raises((ssl.SSLError, ConnectionError, HTTPException)):
         front.ask(None, "GET", "/")
     host, _, port = front.address.rpartition(":")
-    connection = HTTPSConnection(host, int(port), context=front.context(alice), timeout=20)
+    connection = HTTPSConnection(host, int(port), context=front.context(alice), timeout=60)
     connection.connect()
     # The library would quietly open another one.
     connection.auto_open = 0

@@ -147,7 +147,7 @@ def test_an_application_asks_what_the_policy_allows(front: Front) -> None:
     assert [line["status"] for line in lines(log)] == [200, 403, 200, 403, 403, 200, 403, 200]
 
     # Numbers for an alarm: the host's certificate, the lists, and who was refused why.
-    with urllib.request.urlopen(f"http://{monitor}/metrics", timeout=20) as response:
+    with urllib.request.urlopen(f"http://{monitor}/metrics", timeout=60) as response:
         metrics = response.read().decode()
     numbers = dict(line.rsplit(" ", 1) for line in metrics.splitlines() if line[0] != "#")
     authority = '{authority="/DC=test/DC=exoskel/CN=Test CA"}'

@@ -397,7 +397,7 @@ def refusals(front: Front, count: int) -> list[dict[str, Any]]:
 
 
 def numbers(monitor: str) -> dict[str, str]:
-    with urllib.request.urlopen(f"http://{monitor}/metrics", timeout=20) as response:
+    with urllib.request.urlopen(f"http://{monitor}/metrics", timeout=60) as response:
         text = response.read().decode()
     return dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
 

@@ -105,7 +105,7 @@ def memory(process: int, what: str) -> int:
 
 def count(monitor: str, name: str) -> int:
     """One of the front's numbers."""
-    with urllib.request.urlopen(f"http://{monitor}/metrics", timeout=20) as answer:
+    with urllib.request.urlopen(f"http://{monitor}/metrics", timeout=60) as answer:
         found = re.search(rf"^exoskel_{name} (\d+)$", answer.read().decode(), re.MULTILINE)
     assert found is not None, name
     return int(found[1])

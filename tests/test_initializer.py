@@ -155,7 +155,7 @@ def test_futures_get_a_broken_executor() -> None:
         assert isinstance(caught.value, ex.InitializerError)
     # Callbacks are told by another thread.
     with ex.Executor(1, initializer=fail) as pool:
-        done = concurrent.futures.wait([pool.submit(state, 0)], timeout=20).done
+        done = concurrent.futures.wait([pool.submit(state, 0)], timeout=60).done
         assert isinstance(done.pop().exception(), concurrent.futures.BrokenExecutor)
 
 

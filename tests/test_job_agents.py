@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import io
 import json
@@ -60,16 +59,9 @@ class Daemon:
 
     def processes(self) -> list[int]:
         """List what it has started, and what that has started."""
-        # Any of its threads may have started one.
-        found: list[int] = []
-        for thread in os.listdir(f"/proc/{self.process.pid}/task"):
-            # Threads and processes end while they are looked at.
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                place = Path(f"/proc/{self.process.pid}/task/{thread}/children")
-                found += map(int, place.read_text().split())
+        found = children(self.process.pid)
         for process in found:
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                found += children(process)
+            found += children(process)
         return found
 
 

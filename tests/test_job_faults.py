@@ -133,7 +133,7 @@ def test_what_is_said_wrongly_loses_none_that_is_said_with_it(
 
     monkeypatch.setattr(JobState, "here", here)
     with Job() as job:
-        assert job.start(stay, count=2).values(timeout=5) == [0, 1]
+        assert job.start(stay, count=2).values(timeout=SECONDS) == [0, 1]
 
 
 def test_what_a_peer_says_names_no_file_of_this_host(tmp_path: Path) -> None:

@@ -212,7 +212,7 @@ def test_an_allocation_that_does_not_come_is_a_time_out(slurm: Cluster) -> None:
         ex.Job(launcher(slurm, 2, sys.executable, "--exclusive")),
         pytest.raises(TimeoutError, match=r"not there in time, .*queued and waiting for resources"),
     ):
-        ex.Job(launcher(slurm, 2), timeout=1.0)
+        ex.Job(launcher(slurm, 2), timeout=10.0)
 
 
 @pytest.mark.parametrize("kind", ["MPICH", "Open MPI"])
@@ -244,7 +244,7 @@ def wrapped(tmp_path: Path, first: str) -> str:
 def test_a_node_that_is_not_there_leaves_the_others(
     slurm: Cluster, tmp_path: Path, first: str, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with ex.Job(launcher(slurm, 2, wrapped(tmp_path, first)), min=1, timeout=5.0) as job:
+    with ex.Job(launcher(slurm, 2, wrapped(tmp_path, first)), min=1, timeout=20.0) as job:
         assert [one.host for one in job.start(neighbours, count=2).result(SECONDS)] == ["node2"] * 2
     assert re.search(said, caplog.text)
 
