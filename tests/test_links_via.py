@@ -114,7 +114,12 @@ def test_a_command_ends_with_its_attempt(lab: Lab, coupler: links.Endpoint) -> N
         reply = node.bind(coupler.startpoint(to=ATMOSPHERE)).request("double", np.ones(1))
         # Noted as soon as it is seen: it may have ended by the next look.
         seen: set[int] = set()
-        assert eventually(lambda: bool(seen.update(started() - others) or seen))
+
+        def is_seen() -> bool:
+            seen.update(started() - others)
+            return bool(seen)
+
+        assert eventually(is_seen)
         (leader,) = seen
         with pytest.raises(ex.LinkError):
             reply.result(60)
