@@ -44,10 +44,10 @@ def test_values_come_over_as_they_are(
     bound = lab.node(NAMES[1]).bind(endpoint.startpoint(to=NAMES[1]), **options)
     noise = np.random.default_rng(1).random(50_000)
     for value in (np.zeros(100_000), noise, np.ones((300, 300), "i4")):
-        np.testing.assert_array_equal(bound.request("twice", value).result(20), value * 2)
-    assert bound.request("twice", "text " * 5000).result(20) == "text " * 10_000
-    assert bound.request("twice", 3).result(20) == 6
-    assert bound.region("field").get().result(20).shape == (100_000,)
+        np.testing.assert_array_equal(bound.request("twice", value).result(60), value * 2)
+    assert bound.request("twice", "text " * 5000).result(60) == "text " * 10_000
+    assert bound.request("twice", 3).result(60) == 6
+    assert bound.region("field").get().result(60).shape == (100_000,)
     assert bound.protection == protection
 
 
@@ -68,7 +68,7 @@ def test_what_a_link_has_carried_is_counted_as_it_travelled(
     bound = user.bind(endpoint.startpoint(to=NAMES[1]), **options)
     field = np.zeros(100_000)
     for count in (1, 2, 3):
-        np.testing.assert_array_equal(bound.request("echo", field).result(20), field)
+        np.testing.assert_array_equal(bound.request("echo", field).result(60), field)
         least, most = (50, 1000) if compress_encrypted else (field.nbytes, field.nbytes + 100)
         for node in (user, owner):
             (session,) = node.status()["sessions"]
@@ -170,7 +170,7 @@ def test_honest_values_that_become_small_come_over(lab: Lab, value: Any) -> None
         return value
 
     bound = lab.node(NAMES[1]).bind(endpoint.startpoint(to=NAMES[1]), **options)
-    bound.request("echo", None).result(20)
+    bound.request("echo", None).result(60)
     got = bound.request("echo", value).result(60)
     if isinstance(value, dict):
         np.testing.assert_array_equal(got["field"], value["field"])

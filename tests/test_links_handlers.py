@@ -130,9 +130,9 @@ def test_functions_that_want_the_call_get_it(lab: Lab, coupler: links.Endpoint) 
         *("method", "wrapped_method", "of_class", "static"),
         *("wrapped", "twice_wrapped", "said"),
     ):
-        assert bound.request(name, 7).result(timeout=20) == [ATMOSPHERE, 7], name
+        assert bound.request(name, 7).result(timeout=60) == [ATMOSPHERE, 7], name
     for name, expected in others.items():
-        assert bound.request(name, 7).result(timeout=20) == [expected, 7], name
+        assert bound.request(name, 7).result(timeout=60) == [expected, 7], name
 
 
 def test_a_handler_that_waits_for_its_only_thread_is_told(lab: Lab) -> None:
@@ -212,10 +212,10 @@ def test_the_kind_of_a_failure_is_the_same_for_links_and_tasks(
     coupler.handler(fail_here)
     bound = lab.node(ATMOSPHERE).bind(coupler.startpoint(to="*"))
     with pytest.raises(links.HandlerError, match="raised KeyError: ") as usual:
-        bound.request("fail_here", True).result(timeout=20)
+        bound.request("fail_here", True).result(timeout=60)
     assert usual.value.kind == "KeyError"
     with pytest.raises(links.HandlerError) as unusual:
-        bound.request("fail_here", False).result(timeout=20)
+        bound.request("fail_here", False).result(timeout=60)
     described, *_ = describe_exception(Unusual())
     assert unusual.value.kind == described.replace(":", ".") == f"{__name__}.Unusual"
 
@@ -242,7 +242,7 @@ def test_the_log_names_the_peer_and_the_programs_own_lines(
         stream.write(b"beginning")
         stream.abort("given up")
         with pytest.raises(links.HandlerError):
-            bound.request("fail").result(timeout=20)
+            bound.request("fail").result(timeout=60)
         expected = f"the stream handler upload of coupler failed, with a stream of {ATMOSPHERE}\n"
         assert eventually(lambda: any(expected in line for line in logged(caplog)))
         expected = f"the handler fail of coupler failed, called by {ATMOSPHERE}\n"
@@ -266,10 +266,10 @@ def test_what_is_too_large_says_whose_limit_it_is(lab: Lab, coupler: links.Endpo
     node = links.Node(lab.credential(ATMOSPHERE), policy=lab.policy, message_bytes_max=262_144)
     lab.nodes.append(node)
     bound = node.bind(coupler.startpoint(to="*"))
-    assert bound.request("size", bytes(300_000)).result(timeout=20) == 300_000
+    assert bound.request("size", bytes(300_000)).result(timeout=60) == 300_000
     expected = "got an answer of .* expected at most 262144, .* of the node that asked"
     with pytest.raises(links.HandlerError, match=expected) as raised:
-        bound.request("large", 300_000).result(timeout=20)
+        bound.request("large", 300_000).result(timeout=60)
     assert raised.value.kind == "exoskel.errors.SizeLimitError"
     other = links.Node(
         lab.credential(NAMES[2]), policy=lab.policy, listen="127.0.0.1:0", message_bytes_max=262_144
@@ -282,8 +282,8 @@ def test_what_is_too_large_says_whose_limit_it_is(lab: Lab, coupler: links.Endpo
     # As long as there is no link, and by the link.
     for _ in range(2):
         with pytest.raises(ex.SizeLimitError, match=expected):
-            bound.request("size", bytes(300_000)).result(timeout=20)
-    assert bound.request("size", bytes(100_000)).result(timeout=20) == 100_000
+            bound.request("size", bytes(300_000)).result(timeout=60)
+    assert bound.request("size", bytes(100_000)).result(timeout=60) == 100_000
 
 
 def test_what_is_added_to_an_endpoint_is_called_by_links_that_are_open(
@@ -294,9 +294,9 @@ def test_what_is_added_to_an_endpoint_is_called_by_links_that_are_open(
     narrow = bound.attenuate(handlers=["without_a_call", "added"])
     held = lab.nodes[-1].bind(narrow)
     for link in (bound, held):
-        assert link.request("without_a_call", 1).result(timeout=20) == 2
+        assert link.request("without_a_call", 1).result(timeout=60) == 2
         with pytest.raises(ValueError, match=r'got the handler "added", expected one that'):
-            link.request("added", 1).result(timeout=20)
+            link.request("added", 1).result(timeout=60)
 
     @coupler.handler
     def added(value: int) -> int:
@@ -304,11 +304,11 @@ def test_what_is_added_to_an_endpoint_is_called_by_links_that_are_open(
 
     edges = coupler.inbox("edges")
     replies = [bound.request(name, 1) for name in ("added", "without_a_call", "added")]
-    assert [reply.result(timeout=20) for reply in replies] == [3, 2, 3]
+    assert [reply.result(timeout=60) for reply in replies] == [3, 2, 3]
     bound.post("edges", 7)
     assert edges.get(timeout=20) == 7
     # What a startpoint allows stays what it allows.
-    assert held.request("added", 1).result(timeout=20) == 3
+    assert held.request("added", 1).result(timeout=60) == 3
     with pytest.raises(ValueError, match=r'got the handler "edges", expected one that'):
         held.post("edges", 8)
 
@@ -325,12 +325,12 @@ def test_rules_decide_about_a_handler_that_is_added_later(lab: Lab, tmp_path: Pa
     coupler = node.endpoint("coupler")
     coupler.handler(without_a_call)
     bound = lab.node(ATMOSPHERE).bind(coupler.startpoint(to="*"))
-    assert bound.request("without_a_call", 1).result(timeout=20) == 2
+    assert bound.request("without_a_call", 1).result(timeout=60) == 2
 
     @coupler.handler
     def added(value: int) -> int:
         return value + 2
 
     with pytest.raises(ValueError, match=r'got the handler "added", expected one that'):
-        bound.request("added", 1).result(timeout=20)
-    assert bound.request("without_a_call", 1).result(timeout=20) == 2
+        bound.request("added", 1).result(timeout=60)
+    assert bound.request("without_a_call", 1).result(timeout=60) == 2

@@ -68,7 +68,7 @@ def test_links_are_shown_with_their_protection_and_its_rule(
     atmosphere = lab.node(ATMOSPHERE)
     bound = atmosphere.bind(coupler.startpoint(to="*.example.org"))
     for _ in range(3):
-        assert bound.request("surface", b"x" * 1000).result(10) == b"x" * 1000
+        assert bound.request("surface", b"x" * 1000).result(60) == b"x" * 1000
     nodes = {node["name"]: node for node in shown(capsys)}
     assert set(nodes) == {OCEAN, ATMOSPHERE}
     assert nodes[OCEAN]["endpoints"] == [
@@ -113,7 +113,7 @@ def test_one_is_not_called_several(lab: Lab, capsys: pytest.CaptureFixture[str])
     coupler = lab.node(OCEAN, "127.0.0.1:0").endpoint("coupler")
     coupler.handler(abs)
     bound = lab.node(ATMOSPHERE).bind(coupler.startpoint(to="*"))
-    assert bound.request("abs", -1).result(10) == 1
+    assert bound.request("abs", -1).result(60) == 1
     assert main(["links"]) == 0
     text = capsys.readouterr().out
     assert ": plain; 1 message, " in text
@@ -138,14 +138,14 @@ def test_who_has_raised_a_link_is_shown(
         endpoint = owner.endpoint(name)
         endpoint.handler(abs)
         bound = node.bind(endpoint.startpoint(to="*", **conditions))
-        assert bound.request("abs", -1).result(10) == 1
+        assert bound.request("abs", -1).result(60) == 1
         return bound
 
     kept = [opened(atmosphere, ocean, "theirs")]
     kept += [opened(atmosphere, plain, "startpoint", protection="encrypted")]
     kept += [opened(atmosphere, plain, "user")]
     kept[-1].require("encrypted")
-    assert kept[-1].request("abs", -1).result(10) == 1
+    assert kept[-1].request("abs", -1).result(60) == 1
     # After that of a node whose policy becomes looser, and whose links stay as they are.
     kept += [opened(reader, plain, "earlier")]
     changing.write_text(PLAIN)
@@ -178,7 +178,7 @@ def test_a_link_is_never_older_than_the_session_in_which_it_was_opened(lab: Lab)
     coupler.handler(abs)
     atmosphere = lab.node(ATMOSPHERE)
     bound = atmosphere.bind(coupler.startpoint(to="*"))
-    assert bound.request("abs", -1).result(10) == 1
+    assert bound.request("abs", -1).result(60) == 1
 
     def has_grown() -> bool:
         (session,) = atmosphere.status()["sessions"]

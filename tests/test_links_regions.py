@@ -114,29 +114,29 @@ def test_parts_are_read_and_written_as_in_numpy(
     bound: links.Binding, grid: Grid, where: Any
 ) -> None:
     region = bound.region("field")
-    np.testing.assert_array_equal(region.get(where).result(10), grid.field[where])
+    np.testing.assert_array_equal(region.get(where).result(60), grid.field[where])
     expected = grid.field.copy()
     new = np.random.default_rng(1).random(expected[where].shape)
     expected[where] = new
-    assert region.put(where, new).result(10) is None
+    assert region.put(where, new).result(60) is None
     np.testing.assert_array_equal(grid.field, expected)
 
 
 def test_more_dimensions_have_more_steps(bound: links.Binding, grid: Grid) -> None:
     region = bound.region("cube")
     for where in [(slice(1, 3), slice(0, 5, 2), slice(2, 4)), (slice(None), 2), (3, slice(1, 3))]:
-        np.testing.assert_array_equal(region.get(where).result(10), grid.cube[where])
+        np.testing.assert_array_equal(region.get(where).result(60), grid.cube[where])
 
 
 def test_large_parts_go_straight_into_an_array(bound: links.Binding, grid: Grid) -> None:
     region = bound.region("large")
     into = np.zeros_like(grid.large)
-    assert region.get(into=into).result(20) is into
+    assert region.get(into=into).result(60) is into
     np.testing.assert_array_equal(into, grid.large)
     columns = np.zeros((1000, 1000), "i4")
-    region.get((slice(None), slice(1000, 2000)), into=columns).result(20)
+    region.get((slice(None), slice(1000, 2000)), into=columns).result(60)
     np.testing.assert_array_equal(columns, grid.large[:, 1000:2000])
-    region.put((slice(100, 900), slice(5, 2995)), np.full((800, 2990), 7, "i4")).result(20)
+    region.put((slice(100, 900), slice(5, 2995)), np.full((800, 2990), 7, "i4")).result(60)
     assert (grid.large[100:900, 5:2995] == 7).all()
     assert grid.large[99, 5] == into[99, 5]
     assert grid.large[100, 4] == into[100, 4]
@@ -146,7 +146,7 @@ def test_what_one_binding_asks_is_done_in_order(bound: links.Binding, grid: Grid
     region = bound.region("large")
     replies = [region.put((), np.full((1000, 3000), number, "i4")) for number in range(3)]
     got = region.get()
-    assert (got.result(20) == 2).all()
+    assert (got.result(60) == 2).all()
     assert all(reply.done() for reply in replies)
     assert (grid.large == 2).all()
 
@@ -166,8 +166,8 @@ def test_other_buffers_of_numbers_are_regions_too(lab: Lab, grid: Grid) -> None:
     grid.endpoint.region("numbers", numbers, writable=True)
     grid.endpoint.region("text", text, writable=True)
     bound = lab.node(NAMES[1]).bind(grid.endpoint.startpoint(to=NAMES[1]))
-    assert list(bound.region("numbers").get(slice(10, 13)).result(10)) == [10, 11, 12]
-    bound.region("text").put(slice(0, 4), b"SOME").result(10)
+    assert list(bound.region("numbers").get(slice(10, 13)).result(60)) == [10, 11, 12]
+    bound.region("text").put(slice(0, 4), b"SOME").result(60)
     assert text == b"SOME bytes"
     with pytest.raises(BufferError):
         text.append(1)
@@ -215,23 +215,23 @@ def test_reading_and_writing_are_rights_of_their_own(
 ) -> None:
     zeros = np.zeros((20, 30))
     with pytest.raises(ValueError, match=r'"cube.put", expected one that this startpoint and'):
-        bound.region("cube").put((), grid.cube).result(10)
+        bound.region("cube").put((), grid.cube).result(60)
     reader = lab.nodes[1].bind(grid.endpoint.startpoint(to=NAMES[1], handlers=["field.get"]))
-    assert reader.region("field").get().result(10).shape == (20, 30)
+    assert reader.region("field").get().result(60).shape == (20, 30)
     with pytest.raises(ValueError, match=r'"field.put", expected .*"field.get"'):
-        reader.region("field").put((), zeros).result(10)
+        reader.region("field").put((), zeros).result(60)
     writer = lab.nodes[1].bind(grid.endpoint.startpoint(to=NAMES[1], handlers=["field.put"]))
-    writer.region("field").put((), zeros).result(10)
+    writer.region("field").put((), zeros).result(60)
     assert (grid.field == 0).all()
     with pytest.raises(ValueError, match=r'"field.get", expected .*"field.put"'):
-        writer.region("field").get().result(10)
+        writer.region("field").get().result(60)
 
 
 def test_a_region_is_no_handler(bound: links.Binding) -> None:
     with pytest.raises(links.HandlerError, match=r"field\.get is a region's"):
-        bound.request("field.get").result(10)
+        bound.request("field.get").result(60)
     with pytest.raises(ValueError, match=r"nothing\.get"):
-        bound.region("nothing").get().result(10)
+        bound.region("nothing").get().result(60)
 
 
 def test_who_holds_a_region_has_it_alone(bound: links.Binding, grid: Grid) -> None:
@@ -252,8 +252,8 @@ def test_who_holds_a_region_has_it_alone(bound: links.Binding, grid: Grid) -> No
         thread = threading.Thread(target=hold)
         thread.start()
         thread.join()
-    put.result(10)
-    assert (get.result(10) == 1).all()
+    put.result(60)
+    assert (get.result(60) == 1).all()
 
 
 def test_transfers_end_with_the_session(lab: Lab, bound: links.Binding, grid: Grid) -> None:
@@ -265,13 +265,13 @@ def test_transfers_end_with_the_session(lab: Lab, bound: links.Binding, grid: Gr
             reply.result(0.05)
         lab.nodes[0].close()
         with pytest.raises(ex.LinkError):
-            reply.result(10)
+            reply.result(60)
 
 
 def test_shared_memory_carries_regions(lab: Lab, tmp_path: Path) -> None:
     grid = Grid(lab.node(NAMES[0], f"unix:{tmp_path}/grid.sock"))
     bound = lab.node(NAMES[1]).bind(grid.endpoint.startpoint(to=NAMES[1]))
-    np.testing.assert_array_equal(bound.region("large").get().result(20), grid.large)
+    np.testing.assert_array_equal(bound.region("large").get().result(60), grid.large)
     assert bound.method == "shared memory"
 
 
@@ -299,12 +299,12 @@ def test_a_group_is_called_at_once(lab: Lab) -> None:
     chorus = Chorus(lab)
     group = links.group(chorus.bindings)
     field = np.arange(100_000.0)
-    for got in group.request("scale", field, 2.0).result(20):
+    for got in group.request("scale", field, 2.0).result(60):
         np.testing.assert_array_equal(got, field * 2)
     group.post("scale", field, 3.0)
     replies = group.request("scale", field, 4.0)
     assert len(replies) == len(group) == 2
-    assert [reply.result(20)[1] for reply in replies] == [4.0, 4.0]
+    assert [reply.result(60)[1] for reply in replies] == [4.0, 4.0]
     assert chorus.got == {name: [2.0, 3.0, 4.0] for name in (NAMES[0], NAMES[2])}
 
 
@@ -315,7 +315,7 @@ def test_who_of_a_group_failed_is_told(lab: Lab) -> None:
     with pytest.raises(
         links.GroupError, match=r"1 of 2 failed: \[1\] voice of plotter.*too low"
     ) as raised:
-        replies.result(20)
+        replies.result(60)
     assert raised.value.outcomes[0] == -1.0
     assert isinstance(raised.value.outcomes[1], links.HandlerError)
     assert raised.value.failed == (1,)
@@ -343,11 +343,11 @@ def test_who_of_a_group_is_late_is_told(lab: Lab) -> None:
     node = lab.node(NAMES[1])
     bindings = [node.bind(endpoint.startpoint(to=NAMES[1])) for _ in range(2)]
     soon, late = bindings[0].request("wait", 0.0), bindings[1].request("wait", 20.0)
-    assert not soon.result(20)
+    assert not soon.result(60)
     places = [f"voice of peer {NAMES[0]}"] * 2
     replies = links.GroupReply([soon, late], places)
     expected = rf"^got no answer of 1 of 2 within 0 seconds: \[1\] voice of peer {NAMES[0]}$"
     with pytest.raises(TimeoutError, match=expected):
         replies.outcomes(0)
     is_let_go.set()
-    assert replies.result(20) == [False, True]
+    assert replies.result(60) == [False, True]

@@ -81,7 +81,7 @@ def test_a_rule_gives_a_startpoint_to_whom_it_names(lab: Lab, ocean: links.Node)
     (place,) = ocean.hints
     coupler = atmosphere.lookup("coupler", at=f"tcp://{place}", name=OCEAN)
     assert coupler.startpoint.handlers == ["depth", "surface"]
-    assert coupler.request("surface").result(10) == 15.0
+    assert coupler.request("surface").result(60) == 15.0
     with pytest.raises(ValueError, match=r"got the handler .heat."):
         coupler.request("heat", 1.0)
     (line,) = [line for line in ocean.audit() if "gave" in line]
@@ -90,7 +90,7 @@ def test_a_rule_gives_a_startpoint_to_whom_it_names(lab: Lab, ocean: links.Node)
     )
     assert len(atmosphere.sessions()) == 1, "the lookup and the link share a session"
     # There is a session by now: no address is needed.
-    assert atmosphere.lookup("coupler", name=OCEAN).request("depth").result(10) == 4000.0
+    assert atmosphere.lookup("coupler", name=OCEAN).request("depth").result(60) == 4000.0
 
 
 def test_whom_no_rule_names_is_refused_with_the_rule(lab: Lab, ocean: links.Node) -> None:
@@ -126,7 +126,7 @@ def test_what_was_looked_up_is_for_the_asker_alone(lab: Lab, ocean: links.Node) 
     found = lab.node(ATMOSPHERE).lookup("coupler", at=ocean.hints, name=OCEAN)
     stolen = lab.node(PLOTTER).bind(found.startpoint.text())
     with pytest.raises(ex.RefusedError, match=ATMOSPHERE.replace(".", r"\.")):
-        stolen.request("surface").result(10)
+        stolen.request("surface").result(60)
 
 
 def test_somebody_else_at_the_address_gives_nothing(lab: Lab, ocean: links.Node) -> None:
@@ -151,7 +151,7 @@ def test_a_lookup_at_a_place_asks_who_is_there(lab: Lab, policy: Path) -> None:
     atmosphere = lab.node(ATMOSPHERE)
     for node, number in [(first, 1), (second, 2), (first, 1)]:
         found = atmosphere.lookup("coupler", at=node.hints, name=OCEAN)
-        assert found.request("surface").result(10) == number
+        assert found.request("surface").result(60) == number
     with pytest.raises(ex.LinkError, match="can't reach"):
         atmosphere.lookup("coupler", at=free_address(), name=OCEAN)
     # It dials us, and one of the two sessions goes.
@@ -162,10 +162,10 @@ def test_a_lookup_at_a_place_asks_who_is_there(lab: Lab, policy: Path) -> None:
     @told.handler
     def note() -> None: ...
 
-    second.bind(told.startpoint(to=OCEAN)).request("note").result(10)
+    second.bind(told.startpoint(to=OCEAN)).request("note").result(60)
     for _ in range(3):
         found = atmosphere.lookup("coupler", at=second.hints, name=OCEAN)
-        assert found.request("surface").result(10) == 2
+        assert found.request("surface").result(60) == 2
 
 
 def test_why_there_is_no_session_is_told_by_the_class_of_the_error(
@@ -174,17 +174,17 @@ def test_why_there_is_no_session_is_told_by_the_class_of_the_error(
     startpoint = ocean.endpoint("open").startpoint(to="*").text()
     stranger = Lab(tmp_path_factory.mktemp("elsewhere")).node(ATMOSPHERE)
     with pytest.raises(ex.AuthenticationError, match=f"no session with peer {OCEAN}"):
-        stranger.bind(startpoint).request("any").result(10)
+        stranger.bind(startpoint).request("any").result(60)
     stranger.close()
     with pytest.raises(ex.AuthenticationError, match=r"expected name .plotter"):
         lab.node(ATMOSPHERE).lookup("coupler", at=ocean.hints, name=PLOTTER)
     policy.write_text(f'{RULES}\n[deny]\npeers = ["{ATMOSPHERE}"]\n')
     ocean.reload()
     with pytest.raises(ex.RefusedError, match=f"no session with peer {OCEAN}.*peers"):
-        lab.node(ATMOSPHERE).bind(startpoint).request("any").result(10)
+        lab.node(ATMOSPHERE).bind(startpoint).request("any").result(60)
     nobody = links.Startpoint.parse(startpoint).with_hints([free_address()])
     with pytest.raises(ex.LinkError, match=f"can't reach peer {OCEAN}") as raised:
-        lab.node(PLOTTER).bind(nobody).request("any").result(10)
+        lab.node(PLOTTER).bind(nobody).request("any").result(60)
     assert type(raised.value) is ex.LinkError
 
 
@@ -204,7 +204,7 @@ def test_a_reload_returns_when_both_directions_are_raised(
     lab.nodes.append(node)
     found = lab.node(ATMOSPHERE).lookup("coupler", at=ocean.hints, name=OCEAN)
     coupler = node.bind(found.startpoint)
-    assert coupler.request("surface").result(10) == 15.0
+    assert coupler.request("surface").result(60) == 15.0
     assert coupler.protection == "plain"
     for protection in ("integrity", "encrypted"):
         reloaded(node, own, PLAIN.replace('"plain"', f'"{protection}"'))
@@ -215,7 +215,7 @@ def test_a_rule_that_is_gone_ends_the_links_that_it_gave(
     lab: Lab, ocean: links.Node, policy: Path
 ) -> None:
     coupler = lab.node(ATMOSPHERE).lookup("coupler", at=ocean.hints, name=OCEAN)
-    assert coupler.request("surface").result(10) == 15.0
+    assert coupler.request("surface").result(60) == 15.0
     changes = [change.removeprefix(TAKEN_UP) for change in reloaded(ocean, policy, PLAIN)]
     assert any(
         one.startswith(f"the [[allow.rule]] that was at line {LINE} is gone") for one in changes
@@ -224,10 +224,10 @@ def test_a_rule_that_is_gone_ends_the_links_that_it_gave(
     assert ocean.reload() == []
     assert eventually(lambda: coupler.protection is None)
     with pytest.raises(ex.RefusedError, match=r"coupler\.surface"):
-        coupler.request("surface").result(10)
+        coupler.request("surface").result(60)
     policy.write_text(RULES)
     ocean.reload()
-    assert coupler.request("surface").result(10) == 15.0
+    assert coupler.request("surface").result(60) == 15.0
 
 
 def test_a_rule_that_denies_takes_a_right_away_that_a_startpoint_gives(
@@ -243,20 +243,20 @@ def test_a_rule_that_denies_takes_a_right_away_that_a_startpoint_gives(
     def clear() -> None: ...
 
     bound = lab.node(PLOTTER).bind(log.startpoint(to="*.example.org"))
-    assert bound.request("note", 1).result(10) == 1
+    assert bound.request("note", 1).result(60) == 1
     denied = f'{RULES}\n[[deny.rule]]\naction = "log.clear"\nname = "{PLOTTER}"\n'
     assert any("log.clear" in change for change in reloaded(ocean, policy, denied))
     assert eventually(lambda: bound.protection is None)
-    assert bound.request("note", 2).result(10) == 2
+    assert bound.request("note", 2).result(60) == 2
     with pytest.raises(ValueError, match=r"got the handler .clear."):
-        bound.request("clear").result(10)
+        bound.request("clear").result(60)
 
 
 def test_what_is_stricter_holds_from_the_next_record_on(
     lab: Lab, ocean: links.Node, policy: Path
 ) -> None:
     coupler = lab.node(ATMOSPHERE).lookup("coupler", at=ocean.hints, name=OCEAN)
-    assert coupler.request("surface").result(10) == 15.0
+    assert coupler.request("surface").result(60) == 15.0
     assert coupler.protection == "plain"
     stricter = (
         '[[rule]]\nfrom = "lab"\nto = "lab"\nendpoint = "coup*"\nprotection = "integrity"\n\n'
@@ -265,17 +265,17 @@ def test_what_is_stricter_holds_from_the_next_record_on(
     assert any("coupler was plain and is integrity: rule 1" in change for change in changes), (
         changes
     )
-    assert coupler.request("surface").result(10) == 15.0
+    assert coupler.request("surface").result(60) == 15.0
     assert eventually(lambda: coupler.protection == "integrity")
     # Looser again: not in this session.
     assert reloaded(ocean, policy, RULES)
-    assert coupler.request("surface").result(10) == 15.0
+    assert coupler.request("surface").result(60) == 15.0
     assert coupler.protection == "integrity"
     # But in the next one, to which the link goes over.
     changes = ocean.reload(relax=True)
     assert any(ATMOSPHERE in change and "begins anew" in change for change in changes), changes
     assert eventually(lambda: coupler.protection == "plain")
-    assert coupler.request("surface").result(10) == 15.0
+    assert coupler.request("surface").result(60) == 15.0
 
 
 def test_files_with_an_error_change_nothing(lab: Lab, ocean: links.Node, policy: Path) -> None:
@@ -283,7 +283,7 @@ def test_files_with_an_error_change_nothing(lab: Lab, ocean: links.Node, policy:
     policy.write_text(f"{RULES}\nnonsense")
     with pytest.raises(ex.PolicyError, match=r"ocean\.toml"):
         ocean.reload()
-    assert coupler.request("surface").result(10) == 15.0
+    assert coupler.request("surface").result(60) == 15.0
     ocean.close()
     with pytest.raises(ex.LinkError, match="closed"):
         ocean.reload()
@@ -291,7 +291,7 @@ def test_files_with_an_error_change_nothing(lab: Lab, ocean: links.Node, policy:
 
 def test_a_renewed_credential_is_taken_up(lab: Lab, ocean: links.Node) -> None:
     coupler = lab.node(ATMOSPHERE).lookup("coupler", at=ocean.hints, name=OCEAN)
-    assert coupler.request("surface").result(10) == 15.0
+    assert coupler.request("surface").result(60) == 15.0
     where = ["--directory", str(lab.place / "pki"), "--output", str(lab.credential(OCEAN))]
     issue = ["pki", "issue", *where, "--role", "peer", "--name", OCEAN, "--force", "--json"]
     assert main(issue) == 0
@@ -299,16 +299,16 @@ def test_a_renewed_credential_is_taken_up(lab: Lab, ocean: links.Node) -> None:
     # It looks by itself every two seconds, and may have been first.
     assert ocean.reload() in ([renewed], [])
     assert [line for line in ocean.audit() if renewed in line] == [f"{TAKEN_UP}{renewed}"]
-    assert coupler.request("surface").result(10) == 15.0
+    assert coupler.request("surface").result(60) == 15.0
 
 
 def test_a_ban_ends_a_session(lab: Lab, ocean: links.Node, policy: Path) -> None:
     coupler = lab.node(ATMOSPHERE).lookup("coupler", at=ocean.hints, name=OCEAN)
-    assert coupler.request("surface").result(10) == 15.0
+    assert coupler.request("surface").result(60) == 15.0
     changes = reloaded(ocean, policy, f'{RULES}\n[deny]\nbanned = ["{ATMOSPHERE}"]\n')
     assert any(f"the session with peer {ATMOSPHERE} ends" in change for change in changes)
     with pytest.raises(ex.LinkError):
-        coupler.request("surface").result(10)
+        coupler.request("surface").result(60)
 
 
 class Held:
@@ -367,7 +367,7 @@ def test_a_held_region_is_not_written_by_who_has_lost_the_right(lab: Lab) -> Non
         assert eventually(lambda: held.received() > before)
         held.coupler.revoke(startpoint)
     with pytest.raises(ex.RefusedError, match="revoked"):
-        put.result(10)
+        put.result(60)
     assert not held.field.any()
 
 

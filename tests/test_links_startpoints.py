@@ -37,7 +37,7 @@ def coupler(lab: Lab) -> links.Endpoint:
 def is_let_in(lab: Lab, name: str, startpoint: links.Startpoint) -> bool:
     with lab.node(name).bind(startpoint) as bound:
         try:
-            return bool(bound.request("who").result(timeout=20) == name)
+            return bool(bound.request("who").result(timeout=60) == name)
         except ex.RefusedError:
             return False
 
@@ -51,7 +51,7 @@ def test_a_list_of_holders_means_any_of_them(lab: Lab, coupler: links.Endpoint) 
         lab.node(third).bind(two) as bound,
         pytest.raises(ex.RefusedError, match=f"for '{NAMES[1]}' or '{NAMES[2]}'"),
     ):
-        bound.request("who").result(timeout=20)
+        bound.request("who").result(timeout=60)
     assert f"for {NAMES[1]} or {NAMES[2]}" in repr(two)
 
 

@@ -67,7 +67,7 @@ def honest(lab: Lab, coupler: links.Endpoint) -> None:
     """Have somebody else be served as ever."""
     with links.Node(lab.credential(ATMOSPHERE), policy=lab.policy, live=False) as node:
         bound = node.bind(coupler.startpoint(to=ATMOSPHERE))
-        assert bound.request("surface").result(20) == 15.0
+        assert bound.request("surface").result(60) == 15.0
 
 
 def test_the_independent_peer_is_served(coupler: links.Endpoint, mallory: HostilePeer) -> None:
@@ -233,7 +233,7 @@ def test_what_a_handler_raises_drives_no_terminal(lab: Lab, coupler: links.Endpo
     with links.Node(lab.credential(ATMOSPHERE), live=False) as node:
         reply = node.bind(coupler.startpoint(to=ATMOSPHERE)).request("fail")
         with pytest.raises(links.HandlerError) as raised:
-            reply.result(20)
+            reply.result(60)
     assert not UNSHOWN.search(str(raised.value))
 
 
@@ -264,7 +264,7 @@ def test_what_a_peer_has_written_begins_no_line_of_the_log(
     with links.Node(lab.credential(ATMOSPHERE), live=False) as node:
         bound = node.bind(coupler.startpoint(to=ATMOSPHERE))
         with pytest.raises(links.HandlerError):
-            bound.request("fail", FORGED).result(20)
+            bound.request("fail", FORGED).result(60)
     logged = logged_lines(caplog)
     assert not any(UNSHOWN.search(line) or line.startswith("2026") for line in logged)
     assert any(r"\n2026-11-23 root INFO all is well \u202e" in line for line in logged)
@@ -294,10 +294,10 @@ def test_keywords_are_names_of_parameters(
             with pytest.raises(
                 links.HandlerError, match="as the name of a keyword, expected an id"
             ):
-                bound.request(handler, **{FORGED: 1}).result(20)
+                bound.request(handler, **{FORGED: 1}).result(60)
         with pytest.raises(links.HandlerError, match="unexpected keyword argument 'größe'"):
-            bound.request("surface", größe=1).result(20)
-        bound.request("take", größe=1).result(20)
+            bound.request("surface", größe=1).result(60)
+        bound.request("take", größe=1).result(60)
     assert called == [{"größe": 1}]
     logged = logged_lines(caplog)
     assert not any(UNSHOWN.search(line) or line.startswith("2026") for line in logged)
@@ -324,8 +324,8 @@ def test_arguments_are_lists_and_nothing_is_unfolded_to_some(
     bound = lab.node(ATMOSPHERE).bind(coupler.startpoint(to=ATMOSPHERE))
     reply = asked(bound, contents)
     with pytest.raises(links.HandlerError, match=f"got a call with {got}, expected a list of arg"):
-        reply.result(20)
-    assert bound.request("surface").result(20) == 15.0
+        reply.result(60)
+    assert bound.request("surface").result(60) == 15.0
 
 
 @pytest.mark.parametrize("stream", [-1, 2**32, -(10**30), 10**600])
@@ -334,10 +334,10 @@ def test_streams_of_tasks_have_numbers_of_32_bits(
 ) -> None:
     bound = lab.node(ATMOSPHERE).bind(coupler.startpoint(to=ATMOSPHERE))
     for number in (0, 2**32 - 1):
-        assert asked(bound, [[], {}, number]).result(20) == 15.0
+        assert asked(bound, [[], {}, number]).result(60) == 15.0
     with pytest.raises(links.HandlerError, match="no number from 0 to 4294967295"):
-        asked(bound, [[], {}, stream]).result(20)
-    assert bound.request("surface").result(20) == 15.0
+        asked(bound, [[], {}, stream]).result(60)
+    assert bound.request("surface").result(60) == 15.0
 
 
 def asked(bound: links.Binding, contents: object) -> links.Reply:
@@ -352,7 +352,7 @@ def test_hints_drive_no_terminal(lab: Lab, coupler: links.Endpoint) -> None:
     startpoint = coupler.startpoint(to=ATMOSPHERE).with_hints(hints)
     reply = lab.node(ATMOSPHERE).bind(startpoint).request("surface")
     with pytest.raises(ex.LinkError) as raised:
-        reply.result(20)
+        reply.result(60)
     assert not UNSHOWN.search(str(raised.value))
     assert not UNSHOWN.search(repr(startpoint))
 
@@ -462,12 +462,12 @@ def test_what_waits_is_not_done_when_its_right_has_ended(lab: Lab, coupler: link
             bound.post("note", number)
         assert stuck.wait(20)
         remote = bound.region("field")
-        assert not remote.get().result(20).any()
+        assert not remote.get().result(60).any()
         with region.hold():
             put = remote.put((), np.ones(4))
             # What comes behind it has come.
             other = node.bind(coupler.startpoint(to=PLOTTER))
-            assert other.request("surface").result(20) == 15.0
+            assert other.request("surface").result(60) == 15.0
             assert not put.done()
             coupler.revoke(startpoint)
     finally:

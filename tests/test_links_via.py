@@ -58,7 +58,7 @@ def test_a_command_is_the_wire(lab: Lab, coupler: links.Endpoint) -> None:
     with links.Node(lab.credential(ATMOSPHERE), policy=lab.policy, via=VIA) as node:
         bound = node.bind(coupler.startpoint(to=ATMOSPHERE))
         field = np.arange(300_000.0)
-        np.testing.assert_array_equal(bound.request("double", field).result(20), 2 * field)
+        np.testing.assert_array_equal(bound.request("double", field).result(60), 2 * field)
         # The policy says plain, but nobody knows who stands between.
         assert (bound.method, bound.protection) == ("command", "encrypted")
         assert len(started() - before) == 1
@@ -112,10 +112,17 @@ def test_a_command_ends_with_its_attempt(lab: Lab, coupler: links.Endpoint) -> N
         lab.credential(ATMOSPHERE), policy=lab.policy, via=via, connect_timeout=3.0
     ) as node:
         reply = node.bind(coupler.startpoint(to=ATMOSPHERE)).request("double", np.ones(1))
-        assert eventually(lambda: len(started() - others) == 1)
-        (leader,) = started() - others
+        # Noted as soon as it is seen: it may have ended by the next look.
+        seen: set[int] = set()
+
+        def is_seen() -> bool:
+            seen.update(started() - others)
+            return bool(seen)
+
+        assert eventually(is_seen)
+        (leader,) = seen
         with pytest.raises(ex.LinkError):
-            reply.result(20)
+            reply.result(60)
         assert eventually(lambda: not group_of(leader)), "also while the node lives"
 
 
@@ -123,13 +130,13 @@ def test_commands_are_for_the_nodes_that_they_name(lab: Lab, coupler: links.Endp
     via = {"plotter.*": ["false"], "*.example.org": " ".join(VIA)}
     with links.Node(lab.credential(ATMOSPHERE), policy=lab.policy, via=via) as node:
         bound = node.bind(coupler.startpoint(to=ATMOSPHERE))
-        assert bound.request("double", np.ones(1)).result(20).tolist() == [2.0]
+        assert bound.request("double", np.ones(1)).result(60).tolist() == [2.0]
         assert bound.method == "command"
     with links.Node(
         lab.credential(ATMOSPHERE), policy=lab.policy, via={"plotter.*": "false"}
     ) as node:
         bound = node.bind(coupler.startpoint(to=ATMOSPHERE))
-        assert bound.request("double", np.ones(1)).result(20).tolist() == [2.0]
+        assert bound.request("double", np.ones(1)).result(60).tolist() == [2.0]
         assert bound.method == "tcp"
 
 
@@ -145,7 +152,7 @@ def test_a_site_file_says_where_nodes_are_and_by_which_command(
         site.write_text(place.format(via=via))
         with links.Node(lab.credential(ATMOSPHERE), policy=lab.policy, site=site) as node:
             bound = node.lookup("coupler", name=OCEAN)
-            assert bound.request("double", np.ones(1)).result(20).tolist() == [2.0]
+            assert bound.request("double", np.ones(1)).result(60).tolist() == [2.0]
             assert bound.method == method
     site.write_text("[subnet]\nx")
     with pytest.raises(ValueError, match=r"site\.toml"):
@@ -161,7 +168,7 @@ def test_what_the_command_says_is_told(lab: Lab, coupler: links.Endpoint) -> Non
         with links.Node(lab.credential(ATMOSPHERE), policy=lab.policy, via=via) as node:
             bound = node.bind(coupler.startpoint(to=ATMOSPHERE))
             with pytest.raises(ex.LinkError, match=told):
-                bound.request("double", np.ones(1)).result(20)
+                bound.request("double", np.ones(1)).result(60)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +195,7 @@ def test_a_startpoint_makes_nobody_run_a_command(
         with links.Node(lab.credential(ATMOSPHERE), policy=lab.policy, via=command) as node:
             reply = node.bind(startpoint).request("double", np.ones(1))
             with pytest.raises(ex.LinkError):
-                reply.result(20)
+                reply.result(60)
     assert not mark.exists()
 
 

@@ -11,7 +11,7 @@ import exoskel as ex
 
 
 def slow_where_it_is_first(job: tuple[str, int]) -> tuple[int, str]:
-    """Wait for a minute, but only where one of the items begins first; there, say how that ends."""
+    """Wait for an hour, but only where one of the items begins first; there, say how that ends."""
     import os
     import time
     from pathlib import Path
@@ -24,7 +24,7 @@ def slow_where_it_is_first(job: tuple[str, int]) -> tuple[int, str]:
         return item, "second"
     if item == 20:
         try:
-            time.sleep(60)
+            time.sleep(3600)
         except BaseException as error:
             Path(folder, "ended").write_text(f"{os.getpid()} {type(error).__name__}: {error}")
             raise
@@ -34,8 +34,7 @@ def slow_where_it_is_first(job: tuple[str, int]) -> tuple[int, str]:
 
 def test_the_first_result_of_two_counts(tmp_path: Path) -> None:
     jobs = [(str(tmp_path), item) for item in range(40)]
-    started = time.monotonic()
-    # No other item takes so many times as long, on a busy machine either.
+    # No other item takes so many times as long, unless its slot stands still for seconds.
     with ex.Manager(
         ex.Farm(slow_where_it_is_first), ex.ParDegree(2), stragglers=200.0, frame_items_max=1
     ) as manager:
@@ -43,14 +42,15 @@ def test_the_first_result_of_two_counts(tmp_path: Path) -> None:
         # The slow slot ended the item, and goes on.
         again = list(manager.map(jobs))
         summary = manager.summary()
-    assert time.monotonic() - started < 50, "the slow one was waited for"
-    assert results == [(item, "second" if item == 20 else "first") for item in range(40)]
+    assert [item for item, _ in results] == list(range(40))
+    # Where the first run stands still, too, the second one may be done before it.
+    assert results[20] == (20, "second")
     assert again == [(item, "second") for item in range(40)]
     process_id, how = (tmp_path / "ended").read_text().split(" ", 1)
     assert how == "ItemTimeoutError: nobody needs this item any more"
-    (slow,) = [worker for worker in summary.workers if worker.stragglers]
-    assert (slow.stragglers, slow.items_twice, slow.state) == (1, 0, "working")
-    assert slow.process_ids == [int(process_id)]
+    (slow,) = [worker for worker in summary.workers if worker.process_ids == [int(process_id)]]
+    assert slow.stragglers >= 1
+    assert (slow.items_twice, slow.state) == (0, "working")
     assert "stragglers: worker" in str(summary)
 
 

@@ -208,8 +208,9 @@ INTERRUPTED = """
         with ex.Manager(ex.Farm(waiting(place)), ex.ParDegree(2), retries=1) as manager:
             stream = manager.map(range(10))
             presser = threading.Thread(target=press)
-            presser.start()
             try:
+                # It may press before this thread goes on.
+                presser.start()
                 next(stream)
             except KeyboardInterrupt:
                 (place / "go").touch()

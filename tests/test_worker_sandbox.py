@@ -275,7 +275,7 @@ def test_a_worker_whose_sandbox_may_change_by_what_managers_are_judged_does_not_
     policy.write_text(text)
     command = [sys.executable, "-P", "-m", "exoskel", "worker", "--listen", "tcp://127.0.0.1:0"]
     command += ["--credential", str(site.issue("worker", NAME)), "--policy", str(own)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (1, "")
     assert (
         f"[sandbox] write covers {said}, which is a file by which peers are judged" in done.stderr
@@ -302,7 +302,7 @@ def test_a_worker_whose_sandbox_could_change_what_its_paths_lead_to_does_not_sta
     policy.write_text(f"{CONFINED}{lists}\n")
     command = [sys.executable, "-P", "-m", "exoskel", "worker", "--listen", "tcp://127.0.0.1:0"]
     command += ["--credential", str(site.issue("worker", NAME)), "--policy", str(policy)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (1, "")
     assert f"{inner}, which is reached by way of {scratch}, where code may write" in done.stderr
 
@@ -329,7 +329,7 @@ def test_a_worker_whose_credential_has_another_name_in_its_sandbox_does_not_star
         mount = 'mount --bind "$0" "$1" && shift && exec "$@"'
         shell = ["sh", "-c", mount, str(secrets), str(place)]
         command = ["unshare", "--user", "--map-root-user", "--mount", *shell, *command]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (1, "")
     assert said in done.stderr
 
@@ -388,7 +388,7 @@ def test_a_worker_whose_sandbox_may_change_what_runs_outside_of_it_does_not_star
     command += ["--credential", str(site.issue("worker", NAME)), "--policy", str(policy)]
     environment = {**os.environ, **own}
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=20, env=environment
+        command, capture_output=True, text=True, check=False, timeout=60, env=environment
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert f"write names {written}, where code could change what runs outside" in done.stderr

@@ -270,7 +270,7 @@ def test_a_worker_serves_one_manager_after_the_other(site: Site) -> None:
 def test_a_worker_with_another_name_is_not_used(site: Site) -> None:
     script = """
         try:
-            connect(ex.Farm(abs), connect_timeout=3)
+            connect(ex.Farm(abs), connect_timeout=60)
         except ex.NoWorkerError as error:
             print(error)
     """
@@ -286,7 +286,7 @@ def test_a_worker_that_cannot_prove_itself_is_not_used(
 ) -> None:
     script = """
         try:
-            connect(ex.Farm(abs), connect_timeout=3)
+            connect(ex.Farm(abs), connect_timeout=60)
         except ex.NoWorkerError as error:
             print(error)
     """
