@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.run_programs import no_fives, twice
@@ -400,7 +401,8 @@ def test_results_are_no_items_of_their_run(
 ) -> None:
     """A run whose source has changed doesn't go on, and the next run would take the results for items."""
     (tmp_path / "in.txt").write_text("1")
-    for program in (len, ex.Pipeline(len, ex.Reduce(max))):
+    programs: list[Any] = [len, ex.Pipeline(len, ex.Reduce(max))]
+    for program in programs:
         with pytest.raises(ValueError, match=r"would take for (an item|items)"):
             ex.run(program, ex.Files(tmp_path, pattern), sink(tmp_path), ex.ParDegree(1))
     assert [one.name for one in tmp_path.iterdir()] == ["in.txt"]
