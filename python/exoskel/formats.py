@@ -515,8 +515,8 @@ class Files:
         for path in self._unknown():
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
-        # The list of names is the last to go: it says what else has to.
-        for entry in sorted(self._parts(), key=lambda entry: entry.name.endswith(_NAMES)):
+        # The list of names goes first: what it names is gone.
+        for entry in sorted(self._parts(), key=lambda entry: not entry.name.endswith(_NAMES)):
             if entry.name.startswith(self._prefix):
                 os.unlink(entry.path)
         if self._next and self.is_empty():
@@ -541,7 +541,7 @@ class Files:
                 if entry.name.startswith(_PLAIN):
                     os.unlink(entry.path)
             self._has_plain_parts = False
-        part = os.path.join(self._folder, f"{self._prefix}{index}{_PART}")
+        part = self._part(index)
         with open(part, "xb") as file:
             file.write(contents)
         self._written[path] = part
@@ -566,9 +566,11 @@ class Files:
 
     def close(self) -> None:
         """Remove what has no name, and let other runs in. What a run may not know of keeps its second name, for `rewind`."""
-        for part in self._written.values():
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(part)
+        # Where names are listed, parts say which of them were not given.
+        if self._has_links or not self._is_gone_on_with:
+            for part in self._written.values():
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(part)
         self._written.clear()
         self._let_in()
 
@@ -624,8 +626,12 @@ class Files:
         path : path
             The file.
         """
-        parent, name = os.path.split(os.path.abspath(path))
-        return os.path.realpath(parent) == os.path.realpath(self._folder) and self.takes(name)
+        # It may be a link that lies there, or one that leads there.
+        folder = os.path.realpath(self._folder)
+        places = map(os.path.split, (os.path.abspath(path), os.path.realpath(path)))
+        return any(
+            os.path.realpath(parent) == folder and self.takes(name) for parent, name in places
+        )
 
     def _hold(self) -> None:
         if self._held is not None:
@@ -636,6 +642,9 @@ class Files:
         except BaseException:
             os.close(descriptor)
             raise
+
+    def _part(self, index: int | str) -> str:
+        return os.path.join(self._folder, f"{self._prefix}{index}{_PART}")
 
     @property
     def _prefix(self) -> str:
@@ -684,7 +693,9 @@ class Files:
         found = []
         for line in lines:
             index, _, name = os.fsdecode(line).partition(" ")
-            if name and index.isdecimal() and int(index) >= self._next:
+            is_unknown = index.isdecimal() and int(index) >= self._next
+            # Who has its part yet has no name: a file of that name is another's.
+            if name and is_unknown and not os.path.lexists(self._part(index)):
                 found.append(os.path.join(self._folder, name))
         return found
 
