@@ -1,6 +1,7 @@
 """Slots of this machine: a zygote forks them, and they are children of the manager as though it had started each by itself."""
 
 import functools
+import logging
 import os
 import signal
 import subprocess
@@ -101,6 +102,18 @@ def test_slots_do_not_depend_on_their_zygote(number: signal.Signals) -> None:
         assert eventually(lambda: gone(zygote))
         assert len(list(manager.map(range(10)))) == 10
         assert len(set(zygotes_of(own)) - {zygote}) == 1
+
+
+def test_slots_that_import_slowly_are_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on a file server that is busy. Method: each Python that starts takes longer than an attempt to reach a worker may."""
+    (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(3)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    caplog.set_level(logging.INFO)
+    with ex.Manager(ex.Farm(abs), ex.ParDegree(2), connect_timeout=1) as manager:
+        assert list(manager.map(range(-10, 0))) == list(range(10, 0, -1))
+    assert "no session with local worker" not in caplog.text
 
 
 def start_daemon(place: Path) -> Callable[[int], int]:

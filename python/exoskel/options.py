@@ -544,7 +544,12 @@ class ManagerOptions(NodeOptions, total=False):
     ]
     connect_timeout: Annotated[
         float,
-        Option(5.0, _seconds, "float", "How many seconds one attempt to reach a worker may take."),
+        Option(
+            5.0,
+            _seconds,
+            "float",
+            "How many seconds one attempt to reach a worker may take. A slot of this machine has more time while it imports what it needs.",
+        ),
     ]
     ready_keys: Annotated[
         int,

@@ -103,6 +103,11 @@ pub enum AttemptError {
     /// The system doesn't let us start a child.
     #[error("can't start a local worker: {0}")]
     Start(#[source] io::Error),
+    /// A child has neither begun nor ended.
+    #[error(
+        "its process has said nothing for {0:?}, while it imports Python and exoskel; is the disk that they are on very slow?"
+    )]
+    Loading(Duration),
     /// No credential could be made for a child.
     #[error(transparent)]
     Issue(#[from] PkiError),
@@ -152,6 +157,7 @@ impl AttemptError {
             Self::Connect(_)
             | Self::NoConnection(_)
             | Self::Start(_)
+            | Self::Loading(_)
             | Self::Issue(_)
             | Self::Session(_) => true,
             Self::Establish(error) => error.may_pass(),
@@ -172,7 +178,11 @@ impl AttemptError {
                     | EstablishError::NotAllowed(_)
             ),
             Self::Session(_) | Self::NoLongerGood(_) | Self::Unwanted(_) => true,
-            Self::Connect(_) | Self::NoConnection(_) | Self::Start(_) | Self::Issue(_) => false,
+            Self::Connect(_)
+            | Self::NoConnection(_)
+            | Self::Start(_)
+            | Self::Loading(_)
+            | Self::Issue(_) => false,
         }
     }
 

@@ -115,6 +115,12 @@ impl Children {
         Ok((socket, name))
     }
 
+    /// Whether a child that was started now has to wait until Python and what slots need are imported, perhaps from a slow file server.
+    pub(super) fn loads(&self) -> bool {
+        let zygote = self.zygote.as_ref();
+        !zygote.is_some_and(Zygote::has_answered)
+    }
+
     /// Has a child forked. What becomes of it is seen later, so as not to wait.
     fn ask(
         &mut self,

@@ -200,6 +200,11 @@ impl ManagerDriver {
         self.children.start(local, number)
     }
 
+    /// Whether a child that was started now begins by importing.
+    pub(super) fn child_loads(&self) -> bool {
+        self.children.loads()
+    }
+
     /// Why this child, to which no session has come about, has no process; none if it has one.
     pub(super) fn child_refusal(&mut self, number: u32) -> Option<std::io::Error> {
         self.children.refusal(number)

@@ -9,12 +9,15 @@ use exoskel_node::manager::recruiter::SlotSource;
 use super::attempt::{Attempt, AttemptError};
 use super::children::{LocalWorkers, Started};
 use crate::discovery::Hearing;
-use crate::establish::{Established, NodeConfig, dial};
+use crate::establish::{EstablishError, Established, NodeConfig, dial};
 use crate::host_file::{HostFile, HostLine};
 use crate::listening::Listening;
 
 /// A worker whose answering slot was just taken is asked again after this time, by the same attempt.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
+
+/// So long a child may take to import what it needs.
+const LOADING_TIME: Duration = Duration::from_secs(300);
 
 /// How often an attempt asks a worker again that says it is busy. The pauses double, as each answer costs both sides a handshake.
 const BUSY_MAX: u32 = 6;
@@ -113,11 +116,23 @@ async fn dial_host_once(line: &HostLine, terms: &NodeConfig) -> Result<Establish
     Ok(dial(socket, terms, Some(line.name.clone())).await?)
 }
 
-/// Makes a session with a child that was started.
+/// Makes a session with a child that was started. One that loads takes its time; it ends by itself where it can't.
 pub(super) async fn dial_child(
     started: Started,
     terms: &NodeConfig,
+    loads: bool,
 ) -> Result<Established, AttemptError> {
     let (socket, name) = started?;
-    Ok(dial(socket, terms, Some(name)).await?)
+    if !loads {
+        return Ok(dial(socket, terms, Some(name)).await?);
+    }
+    let terms = NodeConfig {
+        handshake_time: terms.handshake_time.max(LOADING_TIME),
+        ..terms.clone()
+    };
+    let dialled = dial(socket, &terms, Some(name)).await;
+    dialled.map_err(|error| match error {
+        EstablishError::Silent(time) => AttemptError::Loading(time),
+        error => error.into(),
+    })
 }

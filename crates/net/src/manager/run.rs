@@ -207,7 +207,8 @@ async fn attempt(driver: Driver, place: RecruitingPlace) {
                 return;
             }
             let started = driver.borrow_mut().start_child(*number);
-            let dialled = dial_child(started, &terms).await;
+            let loads = driver.borrow().child_loads();
+            let dialled = dial_child(started, &terms, loads).await;
             dialled.map_err(|error| {
                 let refusal = driver.borrow_mut().child_refusal(*number);
                 refusal.map_or(error, AttemptError::Start)

@@ -38,6 +38,7 @@ pub(super) struct Zygote {
     control: OwnedFd,
     /// The children that it has not told of yet, by their marks. The recruiter asks for a few dozens at once at most.
     asked: HashMap<String, u32>,
+    has_answered: bool,
 }
 
 /// What a zygote has said of a child: its process, or why there is none.
@@ -64,12 +65,18 @@ impl Zygote {
             process: ChildProcess::new(number).ok_or(io::ErrorKind::InvalidData)?,
             control,
             asked: HashMap::new(),
+            has_answered: false,
         })
     }
 
     /// Whether it has not ended. It may stand still.
     pub(super) fn runs(&self) -> bool {
         self.process.state() == ChildState::Runs
+    }
+
+    /// Whether it has answered once: it has imported what slots need.
+    pub(super) fn has_answered(&self) -> bool {
+        self.has_answered
     }
 
     /// Whether it has told of all that it was asked for.
@@ -109,6 +116,7 @@ impl Zygote {
         {
             answers.extend(answer(&said, &mut self.asked));
         }
+        self.has_answered |= !answers.is_empty();
         answers
     }
 
@@ -118,6 +126,7 @@ impl Zygote {
             process,
             control,
             mut asked,
+            ..
         } = self;
         process.kill();
         let mut answers = Vec::new();
