@@ -146,6 +146,23 @@ def test_a_host_that_does_not_answer_keeps_no_other_one_waiting(
     assert ended == ["lab31:job31"]
 
 
+@pytest.mark.parametrize("host", ["", "lab1"], ids=["here", "elsewhere"])
+def test_a_job_that_does_not_end_is_not_said_to_be_none(
+    host: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @contextlib.contextmanager
+    def places(_: object) -> Iterator[list[job_commands._Place]]:
+        yield [job_commands._Place(host, lambda: [{**JOB, "agent": 1}], stay)]
+
+    def stay(_: dict[str, Any]) -> None:
+        raise LinkError("its agent does not end")
+
+    monkeypatch.setattr(job_commands, "_places", places)
+    assert main(["job", "end", JOB["job"]]) == 1
+    why = "its agent does not end" if not host else f"{host}: its agent does not end"
+    assert f"error: job {JOB['job']} has not ended: {why}\n" in capsys.readouterr().err
+
+
 def test_no_more_hosts_than_a_limit_are_asked_at_the_same_time(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -162,6 +162,8 @@ def _end(arguments: argparse.Namespace) -> int:
         ends, not_ended = _at_once(there, lambda one: one[0].host, lambda one: one[0].end(one[1]))
     failed += not_ended
     ended = [{"job": job["job"], "host": place.host} for (place, job), _ in ends]
+    if there and not ended:
+        raise ExoskelError(f"job {names[0]} has not ended: {'; '.join(failed)}")
     if not ended:
         where = "on this machine" if arguments.agents is None else "there"
         why = f": {'; '.join(failed)}" if failed else ": exoskel job list shows those that do"
@@ -204,7 +206,8 @@ def _at_once(
         try:
             return (ask(one),)
         except (ExoskelError, TimeoutError, ValueError) as error:
-            return f"{host(one)}: {error}"
+            # Of this machine, which has no name here, the reason alone.
+            return ": ".join(filter(None, (host(one), str(error))))
 
     if len(asked) == 1:
         # Ctrl-C ends it at once.
