@@ -183,6 +183,7 @@ impl From<&AttemptError> for ExceptionKind {
             AttemptError::Connect(_)
             | AttemptError::NoConnection(_)
             | AttemptError::Start(_)
+            | AttemptError::Loading(_)
             | AttemptError::Session(_) => Self::Link,
             AttemptError::Issue(_) => Self::Credential,
             AttemptError::Establish(error) => error.into(),
