@@ -111,6 +111,8 @@ fn what_was_broken_once_holds() {
     play(752);
     // An item ran again while results before it waited for a grant, and its slot was thought to have the state that it had dropped.
     play(500_169);
+    // An exception that came without a state counted as untouched, whoever had touched the state.
+    play(9_005_792);
 }
 
 /// Aim: a manager that comes back after a crash knows nothing, and nothing of its former life counts: each item of each

@@ -588,7 +588,7 @@ fn a_state_that_is_too_large_for_a_slot_ends_all_items_of_the_frame() {
 /// Aim: a state that a stranger's slot has touched is data from then on, and so are all results that follow, whoever makes them.
 #[test]
 fn what_a_stranger_has_touched_stays_data() {
-    let mut site = Site::new(stateful(), STRANGER, 4);
+    let mut site = Site::new(stateful(), STRANGER, 20);
     let (_, execute) = site.frame();
     let place = (execute.first, execute.count);
     site.say(
@@ -615,6 +615,12 @@ fn what_a_stranger_has_touched_stays_data() {
     let place = (execute.first, execute.count);
     site.say(2, &carried_as(&execute, place, data(b"ours"), pickle(b"r")))
         .unwrap();
+    let outcomes = site.outcomes.pop().unwrap();
+    assert!(matches!(outcomes.contents, Contents::Refused(_)));
+    // An exception that comes without a state may hold what its function has seen of one.
+    let (_, execute) = site.frame();
+    site.outcomes.clear();
+    site.say(2, &results(&execute, true)).unwrap();
     let outcomes = site.outcomes.pop().unwrap();
     assert!(matches!(outcomes.contents, Contents::Refused(_)));
 }

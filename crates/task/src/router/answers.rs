@@ -8,7 +8,7 @@ use exoskel_flow::{Accepted, Breach, FrameId, Index, LineRole, Results, SlotId, 
 use thiserror::Error;
 
 use super::lines::ItemLine;
-use super::parcels::{Arrived, Heads, Parcel, Parcels, ResultWay};
+use super::parcels::{Arrived, Heads, Parcel, Parcels, ResultWay, origin_of};
 use super::{Effect, Router};
 use crate::message::{Digest, HeardWorker, MessageError, ReceivedMessage, ToManager};
 use crate::outcome::Outcomes;
@@ -314,7 +314,11 @@ impl Router {
         let Some(tokens) = state.tokens.get(usize::from(from)) else {
             return Ok(());
         };
-        let origin = known.origin.clone();
+        // An exception may hold what a state has seen.
+        let origin = match state.carried.get(&from) {
+            Some(carried) => origin_of(&known.origin, Some(carried.origin())),
+            None => known.origin.clone(),
+        };
         if arrived.retriable && !heads.index.entries().iter().all(|entry| entry.exception) {
             return Err(ReceiveError::NoException);
         }

@@ -32,6 +32,11 @@ pub(super) struct CarriedState {
 }
 
 impl CarriedState {
+    /// Who has touched it.
+    pub(super) fn origin(&self) -> &Arc<Origin> {
+        &self.origin
+    }
+
     /// The first states of a line's segments.
     pub(super) fn all(line: &ProgramLine, functions: &[Function]) -> BTreeMap<u16, Self> {
         let segments = (0..).zip(&line.segments);
