@@ -51,6 +51,7 @@ fn manager_of(command: &[&str], transport: LocalTransport, forks: bool) -> Manag
             local: Some(LocalWorkers {
                 command: command.iter().map(OsString::from).collect(),
                 forks,
+                loading_time: Duration::from_millis(200),
                 options: Bytes::new(),
                 transport,
                 authority: ThrowAwayAuthority::new(unix_now()).unwrap(),

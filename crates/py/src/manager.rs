@@ -46,6 +46,9 @@ const SESSIONS_MAX: u32 = 256;
 /// How long a wait lasts before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
 
+/// So long Python and what slots import may take to load from a slow disk.
+const LOADING_TIME: Duration = Duration::from_secs(300);
+
 /// A manager: recruits slots, opens streams, reports.
 #[pyclass(frozen, weakref)]
 pub(crate) struct Manager(Owned<RunningManager>);
@@ -525,6 +528,7 @@ fn children(
     let children = LocalWorkers {
         command: start.command.iter().map(Into::into).collect(),
         forks: start.forks,
+        loading_time: LOADING_TIME,
         options: start.children.clone().into(),
         transport,
         authority,

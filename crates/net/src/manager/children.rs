@@ -26,6 +26,8 @@ pub struct LocalWorkers {
     pub command: Vec<OsString>,
     /// Whether the same program can be a zygote, which forks children.
     pub forks: bool,
+    /// So long they may take to import what they need. They end by themselves where they can't.
+    pub loading_time: Duration,
     /// What they read first (opaque here).
     pub options: Bytes,
     /// What we talk to them over.
@@ -115,7 +117,7 @@ impl Children {
         Ok((socket, name))
     }
 
-    /// Whether a child that was started now has to wait until Python and what slots need are imported, perhaps from a slow file server.
+    /// Whether a child that was started now begins by importing what it needs, perhaps from a slow file server.
     pub(super) fn loads(&self) -> bool {
         let zygote = self.zygote.as_ref();
         !zygote.is_some_and(Zygote::has_answered)

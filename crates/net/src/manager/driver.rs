@@ -200,9 +200,12 @@ impl ManagerDriver {
         self.children.start(local, number)
     }
 
-    /// Whether a child that was started now begins by importing.
-    pub(super) fn child_loads(&self) -> bool {
-        self.children.loads()
+    /// So long a child that was started now may take to import what it needs, if it does that first.
+    pub(super) fn child_loading_time(&self) -> Option<Duration> {
+        let local = self.config.recruiting.local.as_ref();
+        local
+            .filter(|_| self.children.loads())
+            .map(|local| local.loading_time)
     }
 
     /// Why this child, to which no session has come about, has no process; none if it has one.

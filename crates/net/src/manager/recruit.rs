@@ -16,9 +16,6 @@ use crate::listening::Listening;
 /// A worker whose answering slot was just taken is asked again after this time, by the same attempt.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
-/// So long a child may take to import what it needs.
-const LOADING_TIME: Duration = Duration::from_secs(300);
-
 /// How often an attempt asks a worker again that says it is busy. The pauses double, as each answer costs both sides a handshake.
 const BUSY_MAX: u32 = 6;
 
@@ -116,18 +113,18 @@ async fn dial_host_once(line: &HostLine, terms: &NodeConfig) -> Result<Establish
     Ok(dial(socket, terms, Some(line.name.clone())).await?)
 }
 
-/// Makes a session with a child that was started. One that loads takes its time; it ends by itself where it can't.
+/// Makes a session with a child that was started, and that may import what it needs first.
 pub(super) async fn dial_child(
     started: Started,
     terms: &NodeConfig,
-    loads: bool,
+    loading_time: Option<Duration>,
 ) -> Result<Established, AttemptError> {
     let (socket, name) = started?;
-    if !loads {
+    let Some(loading_time) = loading_time else {
         return Ok(dial(socket, terms, Some(name)).await?);
-    }
+    };
     let terms = NodeConfig {
-        handshake_time: terms.handshake_time.max(LOADING_TIME),
+        handshake_time: terms.handshake_time.max(loading_time),
         ..terms.clone()
     };
     let dialled = dial(socket, &terms, Some(name)).await;

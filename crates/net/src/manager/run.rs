@@ -207,8 +207,8 @@ async fn attempt(driver: Driver, place: RecruitingPlace) {
                 return;
             }
             let started = driver.borrow_mut().start_child(*number);
-            let loads = driver.borrow().child_loads();
-            let dialled = dial_child(started, &terms, loads).await;
+            let loading_time = driver.borrow().child_loading_time();
+            let dialled = dial_child(started, &terms, loading_time).await;
             dialled.map_err(|error| {
                 let refusal = driver.borrow_mut().child_refusal(*number);
                 refusal.map_or(error, AttemptError::Start)
