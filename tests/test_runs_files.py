@@ -425,6 +425,13 @@ def test_a_result_that_is_named_like_an_item_is_one_items_error(tmp_path: Path) 
     source, sink = ex.Files(tmp_path, "*.txt"), ex.Files(tmp_path, names="result")
     with pytest.raises(ValueError, match=r"expected one that isn't like '\*\.txt'"):
         ex.run(named_like_its_item, source, sink, ex.ParDegree(1))
+    # With another source the same sink takes such names again.
+    ex.run(named_in_text, range(1), sink, ex.ParDegree(1))
+    assert (tmp_path / "0.txt").exists()
+
+
+def named_in_text(number: int) -> tuple[str, bytes]:
+    return f"{number}.txt", b""
 
 
 def test_a_journal_is_no_item_of_its_run(tmp_path: Path) -> None:

@@ -348,16 +348,13 @@ def check_apart(source: object, sink: object) -> None:
     ValueError
         If both are the same file, or results go to a file that the source takes for an item.
     """
+    if isinstance(sink, Files):
+        sink.keep_free(source)
     if isinstance(source, Files):
-        if isinstance(sink, Files):
-            sink.keep_free(source)
-        elif (
-            isinstance(sink, _LineFile | Records)
-            and sink._path != "-"
-            and source.is_item(sink._path)
-        ):
+        path = sink._path if isinstance(sink, _LineFile | Records) else "-"
+        if path != "-" and source.is_item(path):
             raise ValueError(
-                f"got {sink._path} as the sink, which {source!r} would take for an item: name another folder, or a pattern of the source that it isn't like"
+                f"got {path} as the sink, which {source!r} would take for an item: name another folder, or a pattern of the source that it isn't like"
             )
         return
     places = [one._path for one in (source, sink) if isinstance(one, _LineFile | Records)]
@@ -584,13 +581,13 @@ class Files:
             held[1].release()
             os.close(held[0])
 
-    def keep_free(self, source: "Files") -> None:
-        """Refuse results that a source would take for items, from now on.
+    def keep_free(self, source: object) -> None:
+        """Refuse results that a source would take for items, as long as it is the source.
 
         Parameters
         ----------
-        source : Files
-            The source.
+        source : object
+            The source. Only `Files` in the same folder takes any.
 
         Raises
         ------
@@ -598,6 +595,8 @@ class Files:
             If it would take all of them, or the first one.
         """
         self._kept_free = None
+        if not isinstance(source, Files):
+            return
         if os.path.realpath(self._folder) != os.path.realpath(source._folder):
             return
         is_one = not self._are_named_by_results and source.takes(self._name(0))

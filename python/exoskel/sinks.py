@@ -372,7 +372,7 @@ class AppendedFile:
             if self._is_file and self._path != "-":
                 try:
                     self._lock = SinkLock(self._descriptor, self.text)
-                except BlockingIOError:
+                except OSError:
                     os.close(self._descriptor)
                     self._descriptor = None
                     raise
