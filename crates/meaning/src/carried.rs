@@ -1,13 +1,20 @@
 //! What the outcomes of a program may be that carries a state from item to item, when any item may have ended on its way.
 //!
 //! An item that ended before a stage with a state has left that as it was, one that ended behind it has not, and which of both it was shows only in what
-//! follows. So all courses that a run may have taken are followed at once.
+//! follows. So all courses that a run may have taken are followed at once, up to a number of them.
 
 use std::collections::BTreeSet;
 
 use exoskel_flow::Skeleton;
 
 use crate::meaning::{self, Data, Outcome};
+
+/// Each outcome that nobody knows, and each item that ended on its way, may double them.
+const COURSES_MAX: usize = 10_000;
+
+/// So many courses lead to what has come that it was not decided whether one of them is a right one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyCourses;
 
 /// What the outcomes of a stream with states may be, in their order.
 #[derive(Clone, Debug)]
@@ -55,18 +62,21 @@ impl CarriedExpectation {
     }
 
     /// As [`Expectation::allows`](crate::Expectation::allows). Of a program that ends in one outcome, only what no item has ended for is known.
+    ///
+    /// # Errors
+    /// When there are too many courses to follow.
     pub fn allows(
         &self,
         end: usize,
         is_whole: bool,
         accepts: &mut impl FnMut(usize, Option<&Outcome>) -> bool,
-    ) -> bool {
+    ) -> Result<bool, TooManyCourses> {
         if let Some(folded) = &self.folded {
-            return match end {
+            return Ok(match end {
                 0 => !is_whole,
                 1 => accepts(0, Some(folded)) || accepts(0, None),
                 _ => false,
-            };
+            });
         }
         let first = |stage: &Skeleton| match stage {
             Skeleton::Stateful { .. }
@@ -91,16 +101,16 @@ impl CarriedExpectation {
                 initial: Some(_), ..
             } = stage
             {
-                courses = walk.pass_all(courses, &Ok(meaning::initial()), number + 1);
+                courses = walk.pass_all(courses, &Ok(meaning::initial()), number + 1)?;
             }
         }
         for item in &self.items {
-            courses = walk.pass_all(courses, item, 0);
+            courses = walk.pass_all(courses, item, 0)?;
         }
-        match is_whole {
+        Ok(match is_whole {
             true => courses.iter().any(|course| course.place == end),
             false => !courses.is_empty(),
-        }
+        })
     }
 }
 
@@ -124,12 +134,15 @@ impl<A: FnMut(usize, Option<&Outcome>) -> bool> CourseWalk<'_, A> {
         courses: BTreeSet<Course>,
         item: &Outcome,
         stage: usize,
-    ) -> BTreeSet<Course> {
+    ) -> Result<BTreeSet<Course>, TooManyCourses> {
         let mut behind = BTreeSet::new();
         for course in courses {
-            self.pass(course, item.clone(), stage, &mut behind);
+            self.pass(course, item.clone(), stage, &mut behind)?;
+            if behind.len() > COURSES_MAX {
+                return Err(TooManyCourses);
+            }
         }
-        behind
+        Ok(behind)
     }
 
     /// An item comes to a stage; `behind`: the courses with all of its outcomes.
@@ -139,17 +152,18 @@ impl<A: FnMut(usize, Option<&Outcome>) -> bool> CourseWalk<'_, A> {
         item: Outcome,
         stage: usize,
         behind: &mut BTreeSet<Course>,
-    ) {
+    ) -> Result<(), TooManyCourses> {
         let stages = self.stages;
         if course.place >= self.end && !self.is_whole {
             // Nobody knows of these yet.
             behind.insert(course);
-            return;
+            return Ok(());
         }
         let (Ok(value), Some(own)) = (&item, stages.get(stage)) else {
             // It may have ended behind the last stage, too.
             self.end_with(course.clone(), None, behind);
-            return self.end_with(course, Some(&item), behind);
+            self.end_with(course, Some(&item), behind);
+            return Ok(());
         };
         self.end_with(course.clone(), None, behind);
         let state = course.states.get_mut(stage);
@@ -173,16 +187,16 @@ impl<A: FnMut(usize, Option<&Outcome>) -> bool> CourseWalk<'_, A> {
             (Skeleton::FlatMap(_) | Skeleton::Feedback(_), _) => {
                 let mut courses = BTreeSet::from([course]);
                 for part in meaning::run(own, vec![item]) {
-                    courses = self.pass_all(courses, &part, stage + 1);
+                    courses = self.pass_all(courses, &part, stage + 1)?;
                 }
                 behind.extend(courses);
-                return;
+                return Ok(());
             }
             _ => meaning::run(own, vec![item])
                 .pop()
                 .unwrap_or_else(|| Err(Vec::new())),
         };
-        self.pass(course, result, stage + 1, behind);
+        self.pass(course, result, stage + 1, behind)
     }
 
     /// The outcome of an item; none: it ended on its way.
@@ -233,7 +247,7 @@ mod tests {
                     (Some(outcome), Some(expected)) => outcome == expected,
                     _ => false,
                 };
-            expectation.allows(outcomes.len(), true, &mut accepts)
+            expectation.allows(outcomes.len(), true, &mut accepts) == Ok(true)
         };
         let whole = meaning::run(skeleton, items.clone());
         let found: Vec<Option<Outcome>> = whole.iter().cloned().map(Some).collect();
@@ -258,5 +272,21 @@ mod tests {
             before.insert(first, None);
             assert!(may_be(&before), "{number} ended before the scan");
         }
+    }
+
+    /// Aim: a stream of which nothing is known yet takes no more memory than its courses may. Method: two scans in a row, no outcome there.
+    #[test]
+    fn too_many_courses_are_not_followed() {
+        let scan = Skeleton::Scan {
+            operator: FunctionId(1),
+            initial: None,
+        };
+        let skeleton = Skeleton::Pipeline(vec![scan.clone(), scan]);
+        let items = |count| (0..count).map(|number| Ok(Data::Number(number))).collect();
+        let judged = |count| {
+            CarriedExpectation::of(&skeleton, items(count)).allows(200, false, &mut |_, _| true)
+        };
+        assert_eq!(judged(2), Ok(true));
+        assert_eq!(judged(200), Err(TooManyCourses));
     }
 }

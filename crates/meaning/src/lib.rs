@@ -20,7 +20,7 @@ mod generator;
 pub mod meaning;
 pub mod steps;
 
-pub use carried::{CarriedExpectation, carries};
+pub use carried::{CarriedExpectation, TooManyCourses, carries};
 pub use expectation::Expectation;
 pub use functions::{functions, renumbered};
 pub use generator::{Random, program};

@@ -221,7 +221,7 @@ impl Machine {
                 Ok(())
             }
             Err(error) => {
-                self.check_refused(worker, &error)?;
+                self.check_refused(id, worker, &error)?;
                 self.world.excuse(id);
                 self.note_failure(source, Prospect::Hopeless);
                 self.abandon(id)

@@ -386,7 +386,13 @@ impl Interpreter {
         functions: u32,
         streams: &Streams,
     ) -> Result<Duration, String> {
-        self.hangs = streams.hangs(&running.key, running.part);
+        // What takes its slot down hears nothing before.
+        let is_poison =
+            running.part != FunctionPart::Rest && streams.poison(&running.key).is_some();
+        self.hangs = match is_poison {
+            true => None,
+            false => streams.hangs(&running.key, running.part),
+        };
         let time = streams.time(&running.key)? * functions;
         self.running = Some(running);
         Ok(match self.hangs {

@@ -482,8 +482,11 @@ impl Machine {
                 continue;
             }
             if user.is_done() {
-                if let Err(what) = user.check_all() {
-                    return self.world.broken(format!("stream {number}: {what}"));
+                match user.check_all() {
+                    Ok(judged) => {
+                        self.report.unjudged += u64::from(!judged && !user.commit_planned);
+                    }
+                    Err(what) => return self.world.broken(format!("stream {number}: {what}")),
                 }
                 if self.journals.is_open(number) {
                     if !user.commit_planned {

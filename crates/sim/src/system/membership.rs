@@ -161,13 +161,20 @@ impl Machine {
     }
 
     /// A session that was made is of no use.
-    pub(super) fn check_refused(&self, worker: usize, error: &JoinError) -> Result<(), Violation> {
+    pub(super) fn check_refused(
+        &self,
+        id: ConnectionId,
+        worker: usize,
+        error: &JoinError,
+    ) -> Result<(), Violation> {
         match error {
             JoinError::Unwanted(Unwanted::OverCost) if self.may_cost_too_much(worker) => Ok(()),
             JoinError::Unwanted(_) if self.is_outcast(worker) => Ok(()),
-            error => self
+            JoinError::Unwanted(error) => self
                 .world
                 .broken(format!("worker {worker} was not let in: {error}")),
+            // What it said of itself may have been altered.
+            error => self.world.check_excused(id, Node::Manager, error),
         }
     }
 

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use exoskel_flow::{FunctionId, Program, Segment, SegmentStep, Skeleton, Then};
 use exoskel_meaning::meaning::{self, Data, Outcome, Raised};
-use exoskel_meaning::{CarriedExpectation, Expectation, carries, functions, renumbered};
+use exoskel_meaning::{
+    CarriedExpectation, Expectation, TooManyCourses, carries, functions, renumbered,
+};
 
 /// What has come as an outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -187,13 +189,14 @@ impl StreamProgram {
         }
     }
 
-    /// Looks at all outcomes that have come; `total`: how many there must be, if that is known.
+    /// Looks at all outcomes that have come; `total`: how many there must be, if that is known. False: there are
+    /// [too many courses](TooManyCourses) to say whether they are right.
     ///
     /// # Errors
     /// When they can't be what the program makes of its items.
-    pub(super) fn check(&self, total: Option<u64>) -> Result<(), String> {
+    pub(super) fn check(&self, total: Option<u64>) -> Result<bool, String> {
         let ExpectedOutcomes::Together(expectation, all) = &self.expected else {
-            return Ok(());
+            return Ok(true);
         };
         let is_whole = total == Some(all.len() as u64);
         let end = total.unwrap_or_else(|| all.keys().next_back().map_or(0, |last| last + 1));
@@ -206,12 +209,13 @@ impl StreamProgram {
                 (Some(found), Some(expected)) => is_expected(found, expected, self.is_reduced),
             };
         let are_allowed = match expectation {
-            TogetherExpected::Items(all) => all.allows(end as usize, is_whole, &mut accepts),
+            TogetherExpected::Items(all) => Ok(all.allows(end as usize, is_whole, &mut accepts)),
             TogetherExpected::States(all) => all.allows(end as usize, is_whole, &mut accepts),
         };
         match are_allowed {
-            true => Ok(()),
-            false => Err(format!(
+            Ok(true) => Ok(true),
+            Err(TooManyCourses) => Ok(false),
+            Ok(false) => Err(format!(
                 "the outcomes can't be those of {:?}: {total:?} in all, {all:?}, expected {expectation:?}",
                 self.skeleton
             )),

@@ -85,6 +85,8 @@ pub struct Report {
     pub refused_dials: u64,
     /// Streams that ended because nobody was left to work.
     pub given_up: u64,
+    /// Streams with states that so many courses lead to that nobody can say whether their outcomes are right.
+    pub unjudged: u64,
     /// Pieces on wires that showed a token, all where that is allowed.
     pub tokens_seen: u64,
 }

@@ -545,8 +545,8 @@ impl User {
         }
     }
 
-    /// The user closes the stream: what came must be what the program makes of its items.
-    pub(super) fn check_all(&self) -> Result<(), String> {
+    /// The user closes the stream: what came must be what the program makes of its items. False: nobody can say.
+    pub(super) fn check_all(&self) -> Result<bool, String> {
         self.program.check(self.total)
     }
 
