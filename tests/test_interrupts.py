@@ -7,6 +7,6 @@ from tests.interrupts import PROGRAMS, interrupt
 
 
 @pytest.mark.parametrize("seed", range(len(PROGRAMS)))
-def test_ctrl_c_ends_a_program_at_once_with_one_traceback(seed: int, tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_program_with_one_traceback(seed: int, tmp_path: Path) -> None:
     interrupted = interrupt(seed, tmp_path)
     assert interrupted.faults() == [], interrupted.errors
