@@ -105,14 +105,14 @@ impl Router {
         self.end_folding(number, now);
     }
 
-    /// Says whether anything has entered.
+    /// Says whether anything has entered, or has ended where nothing has.
     fn advance_line(&mut self, number: u64, line: u16, now: Duration) -> bool {
         let mut has_moved = false;
         while self.enter_next(number, line, now).is_some() {
             has_moved = true;
         }
-        self.flush_ends(number, line);
-        has_moved
+        let has_ended = self.flush_ends(number, line).is_some();
+        has_moved || has_ended
     }
 
     /// What the next items of a line came to enters the line of what they make, if it is here and there is room.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use exoskel_flow::{Departure, SchedulerConfig, Skeleton, Tickets};
+use exoskel_flow::{Departure, FunctionId, SchedulerConfig, Skeleton, Tickets};
 use exoskel_task::Router;
 use exoskel_task::message::{Call, ReceivedMessage};
 use exoskel_task::outcome::{Contents, Origin, Outcomes};
@@ -271,6 +271,10 @@ fn run(seed: u64, raises: bool, strangers: bool, end: End) {
     let mut site = Site::new(seed, strangers, end);
     let skeleton = program(&mut site.random, raises, true);
     let count = site.random.below(30);
+    play(site, seed, skeleton, count, end);
+}
+
+fn play(mut site: Site, seed: u64, skeleton: Skeleton, count: u64, end: End) {
     let keeps_number = skeleton.keeps_number();
     let items: Vec<Data> = (0..count)
         .map(|_| Data::Number(site.random.below(1000)))
@@ -354,6 +358,19 @@ const SEEDS: u64 = 80;
 #[test]
 fn programs_of_all_patterns_mean_what_they_mean() {
     (0..SEEDS).for_each(|seed| run(seed, false, false, End::Complete));
+}
+
+/// Aim: it is told that an item has no outcomes, wherever on its way it came to nothing. Method: few items, so that the last one often does, and three
+/// stages in a row that make any number of each.
+#[test]
+fn items_end_where_they_come_to_nothing() {
+    for seed in 0..SEEDS {
+        let mut site = Site::new(seed + 50_000, false, End::Complete);
+        let functions = [(); 3].map(|()| FunctionId(site.random.below(100) as u32));
+        let skeleton = Skeleton::Pipeline(functions.map(Skeleton::FlatMap).to_vec());
+        let count = site.random.below(6);
+        play(site, seed, skeleton, count, End::Complete);
+    }
 }
 
 #[test]
