@@ -115,6 +115,8 @@ fn what_was_broken_once_holds() {
     play(500_169);
     // An exception that came without a state counted as untouched, whoever had touched the state.
     play(9_005_792);
+    // The last of a run's items came to nothing in the first of three stages in a row that make any number of each, and was never done.
+    play(9_122_600);
 }
 
 /// Aim: a manager that comes back after a crash knows nothing, and nothing of its former life counts: each item of each

@@ -274,6 +274,10 @@ impl Machine {
         let State::Up(process) = &mut worker.state else {
             return Ok(());
         };
+        // One that was planned before a sooner one would plan the next one once more, and there would be ever more of them.
+        if process.look.is_none_or(|planned| planned > self.world.now) {
+            return Ok(());
+        }
         process.look = None;
         match process.machine.look(now) {
             None => {}
