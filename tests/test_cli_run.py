@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.processes import eventually
@@ -360,3 +361,56 @@ def test_an_exception_has_the_name_that_its_class_has_in_the_file(place: Path) -
     for how in (["--slots", "1"], ["--sequential"]):
         ended = exoskel(*words, *how, cwd=place)
         assert ended.stderr.splitlines()[0].endswith("item 0: 0: Unlucky: three")
+
+
+STATES = """
+import operator
+import exoskel as ex
+
+class Counter:
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, number):
+        self.calls += 1
+        return [self.calls, number]
+
+def even(number):
+    if number % 2:
+        raise ValueError("odd")
+    return number
+
+def counted(state, number):
+    return state + 1, state * 10 + number
+
+numbers = range(5)
+scan = ex.Pipeline(ex.Scan(operator.add))
+begun = ex.Pipeline(ex.Scan(operator.add, initial=100))
+several = ex.Pipeline(ex.FlatMap(range), ex.Scan(operator.add))
+state = ex.Pipeline(even, ex.Stateful(counted, 0))
+once = ex.Pipeline(ex.Farm(Counter))
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "expected", "skipped"),
+    [
+        ("scan", [0, 1, 3, 6, 10], 0),
+        ("begun", [100, 100, 101, 103, 106, 110], 0),
+        ("several", [0, 0, 1, 1, 2, 4, 4, 5, 7, 10], 0),
+        ("state", [0, 12, 24], 2),
+        ("once", [[1, 0], [2, 1], [3, 2], [4, 3], [5, 4]], 0),
+    ],
+)
+@pytest.mark.parametrize("how", [["--slots", "1"], ["--sequential"]])
+def test_a_program_means_the_same_with_a_manager_and_without(
+    place: Path, how: list[str], program: str, expected: list[Any], skipped: int
+) -> None:
+    """Aim: states go on from item to item, and a class is made once."""
+    (place / "states.py").write_text(STATES)
+    words = ["run", f"states.py:{program}", "--source", "numbers", "--sink", "out.jsonl"]
+    ran = exoskel(*words, *how, "--errors", "skip", "--json", cwd=place)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["skipped"] == skipped
+    results = [json.loads(line) for line in (place / "out.jsonl").read_text().splitlines()]
+    assert results == expected

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
+import datetime
 import itertools
 import json
 import operator
 import os
 import pickle
+import random
+import re
 import sqlite3
 import stat
 import subprocess
@@ -17,6 +21,7 @@ import textwrap
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -523,12 +528,152 @@ def test_the_text_of_a_program_changes_with_it(monkeypatch: pytest.MonkeyPatch) 
     assert text(scaled) != before
 
 
+class Adds:
+    """A function with a value."""
+
+    def __init__(self, number: Any) -> None:
+        self.number = number
+
+
+class Knot:
+    """Values that refer to each other."""
+
+    others: set[Knot]
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def knots(number: int) -> list[Knot]:
+    both = [Knot(0), Knot(number)]
+    for knot in both:
+        knot.others = set(both)
+    return both
+
+
+@pytest.mark.parametrize(
+    ("value", "other"),
+    [
+        (lambda: 2, lambda: 3),
+        (lambda: numpy.arange(3), lambda: numpy.arange(1, 4)),
+        (lambda: {"a": numpy.zeros(2)}, lambda: {"a": numpy.ones(2)}),
+        (lambda: numpy.float32(2), lambda: numpy.float32(3)),
+        (lambda: {"one", "two", "three"}, lambda: {"one", "two", "four"}),
+        (lambda: frozenset({1}), lambda: frozenset({2})),
+        (lambda: Path("a"), lambda: Path("b")),
+        (lambda: Decimal("1.0"), lambda: Decimal("1.1")),
+        (lambda: re.compile("a"), lambda: re.compile("b")),
+        (lambda: datetime.date(2020, 1, 1), lambda: datetime.date(2020, 1, 2)),
+        (lambda: collections.deque([1]), lambda: collections.deque([2])),
+        (lambda: collections.OrderedDict(a=1), lambda: collections.OrderedDict(a=2)),
+        (lambda: Adds(2), lambda: Adds(3)),
+        (lambda: Adds(numpy.zeros(2)), lambda: Adds(numpy.ones(2))),
+        (lambda: partial(scaled, 2), lambda: partial(scaled, 3)),
+        (lambda: [[1, 2], (3,)], lambda: [[1, 2], (4,)]),
+        (lambda: knots(1), lambda: knots(2)),
+    ],
+)
+def test_the_text_of_a_program_changes_with_its_values(
+    monkeypatch: pytest.MonkeyPatch, value: Any, other: Any
+) -> None:
+    def text() -> str:
+        return program_text("shown", [scaled], [])
+
+    monkeypatch.setattr(scaled, "__module__", "__main__")
+    texts = []
+    for held in (value(), value(), other()):
+        monkeypatch.setitem(scaled.__globals__, "FACTOR", held)
+        texts.append(text())
+    assert texts[0] == texts[1]
+    assert texts[0] != texts[2]
+    # An error can say which it is.
+    assert texts[0].split(", ")[:2] == texts[2].split(", ")[:2]
+    assert texts[2].split(", ")[2].startswith("__main__.FACTOR ")
+
+
+def test_what_holds_random_numbers_or_locks_is_no_other_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scaled, "__module__", "__main__")
+    endless: list[Any] = []
+    endless.append(endless)
+    deep: list[Any] = []
+    for _ in range(5000):
+        deep = [deep]
+    for makes in (
+        numpy.random.default_rng,
+        random.Random,
+        threading.Lock,
+        lambda: endless,
+        lambda: deep,
+    ):
+        texts = []
+        for _ in range(2):
+            monkeypatch.setitem(scaled.__globals__, "FACTOR", makes())
+            texts.append(program_text("shown", [scaled], []))
+        assert texts[0] == texts[1]
+
+
+PROGRAM_THAT_GOES_ON = """
+import functools, re, sys
+import numpy
+import exoskel as ex
+
+class Adds:
+    def __init__(self, number):
+        self.number = number
+
+    def __call__(self, item):
+        return item + self.number
+
+def add(number, item):
+    return number + item
+
+STEPS = {"one", "two", "three", "four", "five"}
+OFFSETS = numpy.arange(int(sys.argv[1]))
+
+def offset(item):
+    return int(item + OFFSETS.sum() + len(STEPS))
+
+program = ex.Pipeline(functools.partial(add, 1), Adds(2), offset, functools.partial(numpy.dot, 1))
+if __name__ == "__main__":
+    print(ex.run(program, range(10), ex.Lines("out.txt"), journal="run.journal", contract=ex.ParDegree(1)))
+"""
+
+
+def test_a_program_of_partials_and_instances_goes_on_in_another_process(tmp_path: Path) -> None:
+    script = tmp_path / "goes_on.py"
+    script.write_text(PROGRAM_THAT_GOES_ON.replace("ex.Lines", "ex.JsonLines"))
+
+    def said(count: int) -> str:
+        command = [sys.executable, str(script), str(count)]
+        ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        return (ended.stdout + ended.stderr).strip().splitlines()[-1]
+
+    assert said(3) == "10 results"
+    assert said(3) == "10 results, 10 done by earlier runs"
+    refused = said(4)
+    assert "JournalError" in refused
+    assert refused.count("__main__.OFFSETS ") == 2
+
+
+def test_a_set_is_no_source_of_a_run_with_a_journal(manager: ex.Manager, tmp_path: Path) -> None:
+    sink = ex.JsonLines(tmp_path / "out.jsonl")
+    for items in ({1, 2}, frozenset({1})):
+        with pytest.raises(ex.JournalError, match=r"got a (frozen)?set as the source"):
+            manager.run(items, sink, journal=tmp_path / "run.journal")
+    assert manager.run({1, 2}, sink).results == 2
+    by_name = {"a": 1, "b": 2}
+    kept = ex.JsonLines(tmp_path / "names.jsonl")
+    assert manager.run(by_name.values(), kept, journal=tmp_path / "names.journal").results == 2
+
+
 def test_the_text_of_a_source_changes_with_it(tmp_path: Path) -> None:
     assert source_of([1, "a"]).source_text() == source_of([1, "a"]).source_text()
     assert source_of([1, "a"]).source_text() != source_of([1, "b"]).source_text()
     assert source_of((1,)).source_text() != source_of([1]).source_text()
     assert source_of(numpy.arange(3)).source_text() != source_of(numpy.arange(1, 4)).source_text()
-    assert source_of({3, 4}).source_text() == "set"
+    assert source_of({3: 4}.keys()).source_text() == "dict_keys"
     large = tmp_path / "large"
     with large.open("wb") as file:
         file.truncate(DIGEST_BYTES_MAX + 1)

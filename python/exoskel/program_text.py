@@ -1,10 +1,14 @@
-"""What a program is, as a text that changes when it does: names of functions, and digests of their source.
+"""What a program is, as a text that changes when it does: names of functions, and digests of their source and of the values that they use.
 
 Pickles won't do: two pickles of the same function may differ, and those of a changed function in a module don't.
 """
 
+import copyreg
+import functools
 import hashlib
 import inspect
+import re
+import sys
 import types
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -14,17 +18,26 @@ from .script import NAMES
 
 __all__ = ["program_text"]
 
-# So many functions and classes of a script are looked through.
-DEFINITIONS_MAX = 10_000
+# So many objects of a script are looked through.
+OBJECTS_MAX = 100_000
+# So many global variables have a digest of their own, so that an error can name them.
+NAMED_MAX = 1_000
 _PLAIN = (int, float, complex, str, bytes, bool, type(None))
+# So deep. What is deeper can hardly be pickled either.
+DEPTH_MAX = 100
+# Generators of random numbers: whoever uses one wants another number each time.
+_RANDOM_MODULES = ("random.", "_random.", "numpy.random.")
+# As in `<function f at 0x7f4d2c1b9d00>`: it is another one in each process.
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def program_text(shown: str, functions: Iterable[Callable[..., Any]], pickles: list[bytes]) -> str:
     """Say what a program is.
 
     Of a function of the script, its source text counts and that of all functions and classes of the script that it uses, with the
-    numbers and texts among its globals. Of a function of a module beside the script, the module's source text counts, and that of
-    the modules that it imports from there. Of installed packages, only names count.
+    values of its global variables. Of a function of a module beside the script, the module's source text counts, and that of
+    the modules that it imports from there. Of installed packages, only names count. Of values that can't be pickled, and of generators of
+    random numbers, only the type counts.
 
     Parameters
     ----------
@@ -40,11 +53,13 @@ def program_text(shown: str, functions: Iterable[Callable[..., Any]], pickles: l
     str
         One line.
     """
-    parts = [shown]
+    parts = [_ADDRESS.sub("", shown)]
+    variables: dict[str, str] = {}
     for function in functions:
         digest = hashlib.sha256()
-        _Definitions(digest).add(function)
+        _Definitions(digest, variables).add(function)
         parts.append(f"{_name(function)} {digest.hexdigest()[:16]}")
+    parts += [f"{name} {digest}" for name, digest in sorted(variables.items())]
     parts += [f"{source.name} {source.digest[:16]}" for source in collect(pickles).values()]
     return ", ".join(dict.fromkeys(parts))
 
@@ -55,10 +70,25 @@ def _name(value: Any) -> str:
 
 
 class _Definitions:
-    """The definitions that something of a script refers to, each once."""
+    """The definitions that something of a script refers to, and the values that these use, each once.
 
-    def __init__(self, digest: Any) -> None:
+    Parameters
+    ----------
+    digest : hash
+        What they are written to.
+    variables : dict
+        Gets the digests of global variables.
+    around : _Definitions or None
+        Those that this is a part of, if it has a digest of its own.
+    """
+
+    def __init__(
+        self, digest: Any, variables: dict[str, str], around: "_Definitions | None" = None
+    ) -> None:
         self._digest = digest
+        self._variables = variables
+        self._around = around
+        self._depth: int = 0 if around is None else around._depth
         self._seen: dict[int, Any] = {}
 
     def add(self, value: Any) -> None:
@@ -67,24 +97,47 @@ class _Definitions:
             self._write(repr(value))
         elif isinstance(value, types.ModuleType):
             self._write(value.__name__)
-        elif isinstance(value, (tuple, list)):
+        elif self._depth < DEPTH_MAX and self._is_new(value):
+            self._depth += 1
+            self._add_new(value)
+            self._depth -= 1
+        else:
+            self._write("known, or too much of it")
+
+    def _add_new(self, value: Any) -> None:
+        if type(value) in (tuple, list):
             self._write(f"{type(value).__name__} of {len(value)}")
             self._add_all(value)
-        elif isinstance(value, dict):
+        elif type(value) is dict:
             self._write(f"dict of {len(value)}")
             self._add_all(value.keys())
             self._add_all(value.values())
-        elif self._is_new(value):
+        elif type(value) in (set, frozenset):
+            # Texts have another order in each process.
+            self._write(f"{type(value).__name__} of {len(value)}")
+            for digest in sorted(map(self._digest_of, value)):
+                self._write(digest)
+        else:
             self._add_definition(value)
+
+    def _digest_of(self, value: Any) -> str:
+        digest = hashlib.sha256()
+        _Definitions(digest, self._variables, self).add(value)
+        return digest.hexdigest()[:16]
 
     def _add_all(self, values: Iterable[Any]) -> None:
         for value in values:
             self.add(value)
 
     def _is_new(self, value: Any) -> bool:
-        # Kept, so that no other object gets the same number.
-        if id(value) in self._seen or len(self._seen) >= DEFINITIONS_MAX:
+        if len(self._seen) >= OBJECTS_MAX:
             return False
+        place: _Definitions | None = self
+        while place is not None:
+            if id(value) in place._seen:
+                return False
+            place = place._around
+        # Kept, so that no other object gets the same number.
         self._seen[id(value)] = value
         return True
 
@@ -100,15 +153,44 @@ class _Definitions:
                 self._add_class(value)
         elif isinstance(value, types.BuiltinFunctionType):
             return
-        elif hasattr(value, "func") and hasattr(value, "keywords"):  # functools.partial
+        elif isinstance(value, functools.partial):
             self._add_all((value.func, value.args, value.keywords))
+        elif isinstance(value, functools._lru_cache_wrapper):
+            self.add(value.__wrapped__)
         else:
-            # An object: what it is counts, and what it holds if that is plain.
             self.add(type(value))
+            self._add_contents(value)
+
+    def _add_contents(self, value: Any) -> None:
+        """Add what an object holds: what its pickle would."""
+        modules = (kind.__module__ for kind in type(value).__mro__)
+        if any(f"{module}.".startswith(_RANDOM_MODULES) for module in modules):
+            return
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and isinstance(value, numpy.ndarray) and not value.dtype.hasobject:
+            self._write(f"{value.dtype.str} {value.shape}")
+            self._digest.update(numpy.ascontiguousarray(value).data)
+            return
+        try:
+            reduce = copyreg.dispatch_table.get(type(value))
+            reduced = value.__reduce_ex__(4) if reduce is None else reduce(value)
+        except Exception:
+            # Locks and open files, say, and what holds them.
             self.add(getattr(value, "__dict__", None))
+            return
+        if isinstance(reduced, str):
+            self._write(reduced)
+        else:
+            # The last two may be iterators over what it holds.
+            made, state = reduced[:3], reduced[3:5]
+            self._add_all(made)
+            self._add_all([None if items is None else list(items) for items in state])
 
     def _add_function(self, function: types.FunctionType) -> None:
         self._write(_source(function, function.__code__))
+        if function.__name__ == "<lambda>":
+            # There may be two in a line.
+            self._write(_compiled(function.__code__))
         self._add_all((function.__defaults__, function.__kwdefaults__))
         for cell in function.__closure__ or ():
             try:
@@ -118,7 +200,19 @@ class _Definitions:
         for name in sorted(set(_names(function.__code__))):
             if name in function.__globals__:
                 self._write(name)
-                self.add(function.__globals__[name])
+                self._add_variable(f"{function.__module__}.{name}", function.__globals__[name])
+
+    def _add_variable(self, name: str, value: Any) -> None:
+        """Add what a global variable holds, under its name if it is no definition."""
+        is_definition = isinstance(value, (type, types.FunctionType, types.ModuleType))
+        if name in self._variables:
+            return
+        if is_definition or len(self._variables) >= NAMED_MAX:
+            self.add(value)
+            return
+        # There already when the value leads back to it.
+        self._variables[name] = ""
+        self._variables[name] = self._digest_of(value)
 
     def _add_class(self, kind: type) -> None:
         self._write(_source(kind, None))

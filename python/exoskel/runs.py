@@ -274,20 +274,8 @@ def run_here(
     def opened(
         items: Iterable[Any], form: dict[str, bool], run: "_core.Run | None"
     ) -> Generator[Any, None, None]:
-        index = 0
-        for number, item in enumerate(items):
-            results = run_sequential(program, [item], first=number)
-            while True:
-                try:
-                    result = next(results)
-                except StopIteration:
-                    break
-                except Exception as error:
-                    if not form["return_errors"]:
-                        raise
-                    result = error
-                yield index, result
-                index += 1
+        results = run_sequential(program, items, return_errors=form["return_errors"])
+        yield from enumerate(results)
 
     if program.reduces:
         return run_reduction(source, sink, errors, program.run_sequential)

@@ -33,7 +33,10 @@ PARTS_MAX = 1 << 20
 
 
 def run_sequential(
-    program: Skeleton[Any, Any], items: Iterable[Any], check: bool = False, first: int = 0
+    program: Skeleton[Any, Any],
+    items: Iterable[Any],
+    check: bool = False,
+    return_errors: bool = False,
 ) -> Iterator[Any]:
     """Run a program over items in this process.
 
@@ -45,8 +48,8 @@ def run_sequential(
         The items.
     check : bool
         Try out on some results that the operation of a `Reduce` is associative.
-    first : int
-        The index of the first one.
+    return_errors : bool
+        Yield an exception as a result, and go on with the next item.
 
     Yields
     ------
@@ -65,12 +68,14 @@ def run_sequential(
     structure, functions = flatten(program)
     structure, reduction = split_reduction(structure)
     try:
-        numbered = enumerate(items, first)
+        numbered = enumerate(items)
         if gives_many(structure):
             before, results = begun(structure, functions)
-            values: Iterator[Any] = chain(before, _all_noted(results, numbered))
+            values = chain(
+                _each(before, None, return_errors), _all_noted(results, numbered, return_errors)
+            )
         else:
-            values = _noted(single(structure, functions), numbered)
+            values = _noted(single(structure, functions), numbered, return_errors)
         if reduction is None:
             yield from values
         else:
@@ -125,7 +130,9 @@ def before_reduction(structure: Structure) -> Structure | None:
     return ("pipeline", tuple(stages)) if stages else None
 
 
-def _noted(call: Callable[[Any], Any], numbered: Iterable[tuple[int, Any]]) -> Iterator[Any]:
+def _noted(
+    call: Callable[[Any], Any], numbered: Iterable[tuple[int, Any]], return_errors: bool
+) -> Iterator[Any]:
     """Iterate over the results of all items, one of each; exceptions name the item."""
     for index, item in numbered:
         try:
@@ -133,7 +140,9 @@ def _noted(call: Callable[[Any], Any], numbered: Iterable[tuple[int, Any]]) -> I
             _refuse_again(result)
         except Exception as error:
             add_item_note(error, index, describe_subject("item", item, None))
-            raise
+            if not return_errors:
+                raise
+            result = error
         yield result
 
 
@@ -145,21 +154,34 @@ def _refuse_again(result: Any) -> None:
 
 
 def _all_noted(
-    results: Callable[[Any], Iterator[Any]], numbered: Iterable[tuple[int, Any]]
+    results: Callable[[Any], Iterator[Any]],
+    numbered: Iterable[tuple[int, Any]],
+    return_errors: bool,
 ) -> Iterator[Any]:
     """Iterate over all results of all items; exceptions name the item."""
-    for index, item in numbered:
-        given = results(item)
-        while True:
-            try:
-                result = next(given)
-                _refuse_again(result)
-            except StopIteration:
-                break
-            except Exception as error:
-                add_item_note(error, index, describe_subject("item", item, None))
+    for number, item in numbered:
+        yield from _each(results(item), (number, item), return_errors)
+
+
+def _each(
+    results: Iterator[Any], numbered: tuple[int, Any] | None, return_errors: bool
+) -> Iterator[Any]:
+    """Iterate over the results of an item, up to an exception, which names it."""
+    while True:
+        try:
+            result = next(results)
+            _refuse_again(result)
+        except StopIteration:
+            return
+        except Exception as error:
+            if numbered is not None:
+                number, item = numbered
+                add_item_note(error, number, describe_subject("item", item, None))
+            if not return_errors:
                 raise
-            yield result
+            yield error
+            return
+        yield result
 
 
 def _reduced(reduction: Structure, functions: list[Any], values: Iterator[Any], check: bool) -> Any:

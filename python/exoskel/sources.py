@@ -13,7 +13,8 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import AsyncIterable, Iterable, Iterator
+from collections.abc import AsyncIterable, ItemsView, Iterable, Iterator, KeysView
+from collections.abc import Set as AbstractSet
 from typing import Any, Protocol, runtime_checkable
 
 __all__ = ["AsyncItems", "Items", "Source", "file_text", "folder_text", "iterable_of", "source_of"]
@@ -132,7 +133,21 @@ class Items:
         self._iterable = iterable
 
     def source_text(self) -> str:
-        """Say what the iterable is; with a digest, if it holds plain data."""
+        """Say what the iterable is; with a digest, if it holds plain data.
+
+        Raises
+        ------
+        JournalError
+            If it is a set, which has another order in each process.
+        """
+        if isinstance(self._iterable, AbstractSet) and not isinstance(
+            self._iterable, KeysView | ItemsView
+        ):
+            from .errors import JournalError
+
+            raise JournalError(
+                f"got a {type(self._iterable).__qualname__} as the source, expected items that have the same order in each process, as sorted(...) has them"
+            )
         return _iterable_text(self._iterable)
 
     def items(self, start: int) -> Iterator[Any]:
