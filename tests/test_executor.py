@@ -14,14 +14,14 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.processes import eventually
+from tests.processes import eventually, gone
+from tests.promises import promised
 
 import exoskel as ex
 from exoskel import cores
@@ -724,12 +724,12 @@ class Owner:
 
 def test_an_object_goes_though_its_method_was_submitted(executor: ex.Executor) -> None:
     owner = Owner()
-    gone = threading.Event()
-    weakref.finalize(owner, gone.set)
+    freed = threading.Event()
+    weakref.finalize(owner, freed.set)
     assert executor.submit(owner.method, 3).result() == 3
     executor.submit(owner.method, 4)
     del owner
-    assert gone.wait(60)
+    assert freed.wait(60)
 
 
 def test_a_method_is_called_as_its_object_is(executor: ex.Executor) -> None:
@@ -846,14 +846,14 @@ def test_what_was_submitted_is_done_even_if_nobody_waits(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("block", [True, False], ids=["with", "without a block"])
-@pytest.mark.parametrize("use", ["result()", "add_done_callback(print); time.sleep(60)"])
-def test_ctrl_c_ends_everything_within_two_seconds(use: str, block: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("use", ["result()", "add_done_callback(print); time.sleep(600)"])
+def test_ctrl_c_ends_everything(use: str, block: bool, tmp_path: Path) -> None:
     script = tmp_path / "job.py"
     head = "with ex.Executor(2) as executor:" if block else "executor = ex.Executor(2)\nif True:"
     script.write_text(
         "import time\nimport exoskel as ex\n"
         f"{head}\n"
-        "    futures = [executor.submit(time.sleep, 60) for _ in range(10)]\n"
+        "    futures = [executor.submit(time.sleep, 600) for _ in range(10)]\n"
         "    executor.submit(abs, 1)\n"
         "    print(*[pid for row in executor.summary().workers for pid in row.process_ids], flush=True)\n"
         f"    futures[0].{use}\n"
@@ -869,15 +869,12 @@ def test_ctrl_c_ends_everything_within_two_seconds(use: str, block: bool, tmp_pa
             assert process.stdout is not None
             slots = process.stdout.readline().split()
             assert len(slots) == 2
-            interrupted = time.monotonic()
             process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=promised(2))
         finally:
             process.kill()
-    # A promise to users, and so the one kind of time that tests assert.
-    assert time.monotonic() - interrupted < 2
     assert process.returncode == -signal.SIGINT, errors
-    assert not any(os.path.exists(f"/proc/{slot}") for slot in slots)
+    assert eventually(lambda: all(gone(int(slot)) for slot in slots), promised(0.5))
 
 
 @pytest.mark.parametrize("use", SCRIPTS)

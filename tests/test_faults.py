@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.processes import eventually, gone
+from tests.promises import promised
 
 import exoskel as ex
 
@@ -265,7 +265,7 @@ BUSY = """
 
     def task(item):
         if {first} or item > 1:
-            time.sleep(60)
+            time.sleep(600)
         return os.getpid()
 
     with ex.Manager(ex.Farm(task), ex.ParDegree(2)) as manager:
@@ -276,33 +276,30 @@ BUSY = """
 USES = {
     "waiting for a result": "next(manager.map(range(100)))",
     "waiting in as_completed": "next(manager.map(range(100), as_completed=True))",
-    "between results": "stream = manager.map(range(100)); next(stream); time.sleep(60)",
-    "in the input": "next(manager.map(time.sleep(60) for _ in range(5)))",
+    "between results": "stream = manager.map(range(100)); next(stream); time.sleep(600)",
+    "in the input": "next(manager.map(time.sleep(600) for _ in range(5)))",
     "with progress": "next(manager.map(range(100), progress=True))",
 }
 
 
 @pytest.mark.parametrize("to_all", [False, True], ids=["to the manager", "to the group"])
 @pytest.mark.parametrize("use", USES)
-def test_ctrl_c_ends_everything_within_two_seconds(use: str, to_all: bool, tmp_path: Path) -> None:
+def test_ctrl_c_ends_everything(use: str, to_all: bool, tmp_path: Path) -> None:
     text = BUSY.format(first=use != "between results", use=USES[use])
     with script(tmp_path, text) as process:
         slots = numbers(process)
         assert len(slots) == 2
         wait_until_asleep(process.pid)
-        interrupted = time.monotonic()
         if to_all:
             os.killpg(process.pid, signal.SIGINT)
         else:
             process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
-        # A promise to users, and so the one kind of time that tests assert.
-        assert time.monotonic() - interrupted < 2
+        _, errors = process.communicate(timeout=promised(2))
         assert process.returncode == -signal.SIGINT
         assert errors.rstrip().endswith("KeyboardInterrupt")
         # One traceback: the slots have nothing to say.
         assert errors.count("Traceback") <= 2
-        assert all(map(gone, slots))
+        assert eventually(lambda: all(map(gone, slots)), promised(0.5))
 
 
 def wait_until_asleep(process: int) -> None:
@@ -353,8 +350,8 @@ def nobody_in_session(session: int) -> bool:
 
 @pytest.mark.parametrize("transport", ["socketpair", "tcp", "shared memory"])
 def test_slots_do_not_outlive_a_killed_manager(tmp_path: Path, transport: str) -> None:
-    """Neither those that wait nor those whose task would take a minute."""
-    for use in ("time.sleep(60)", USES["waiting for a result"]):
+    """Neither those that wait nor those whose task would take ten minutes."""
+    for use in ("time.sleep(600)", USES["waiting for a result"]):
         text = BUSY.format(first=True, use=use).replace(
             "ParDegree(2)", f"ParDegree(2), transport={transport!r}"
         )
@@ -378,7 +375,7 @@ def test_a_manager_that_is_not_closed_ends_with_its_script(tmp_path: Path) -> No
         *slots, first = numbers(process)
         _, errors = process.communicate(timeout=60)
         assert (process.returncode, errors, first) == (0, "", 1000)
-        assert all(map(gone, slots))
+        assert eventually(lambda: all(map(gone, slots)))
 
 
 def test_a_script_that_fails_inside_the_block_ends(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from tests.processes import eventually, gone, slots_of
+from tests.promises import promised
 from tests.site import Site
 
 import exoskel as ex
@@ -111,7 +112,7 @@ def test_slots_without_a_manager_leave_at_once(site: Site) -> None:
     """The drain is long, and nothing runs. The time is a promise to users."""
     worker = site.worker(NEAR, "--drain", "600", slots=3)
     worker.process.terminate()
-    assert worker.process.wait(timeout=5) == 0
+    assert worker.process.wait(timeout=promised(5)) == 0
 
 
 def test_a_worker_that_is_told_again_on_its_way_out_ends_in_order(site: Site) -> None:
@@ -329,7 +330,7 @@ def test_a_worker_that_cannot_log_goes_on(kind: str, site: Site, tmp_path: Path)
             assert worker.poll() is None
         finally:
             worker.terminate()
-        assert worker.wait(timeout=10) == 0
+        assert worker.wait(timeout=60) == 0
     if kind != "closed pipe":
         os.close(reader)
 
