@@ -291,7 +291,7 @@ def test_an_announcement_ends_with_its_worker_and_comes_again_with_its_announcer
     assert len(memory) == 1, links
     assert "exoskel-heard" in memory[0]
     worker.signal(signal.SIGTERM)
-    assert worker.process.wait(30) == 0
+    assert worker.process.wait(60) == 0
     assert eventually(lambda: gone(second))
     network.wait_for()
 

@@ -107,7 +107,7 @@ def test_the_blocks_of_service_md_run(front: Front, monkeypatch: pytest.MonkeyPa
             said = [next(lines) for _ in range(3)]
             assert said == [f"{alice.dn} said {word}\n" for word in ("one", "two", "three")]
     server.send_signal(signal.SIGINT)
-    server.wait(20)
+    server.wait(60)
 
     # The front before any server.
     upstream = front.place / "app.sock"

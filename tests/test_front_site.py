@@ -18,6 +18,7 @@ from tests.certificates.grid import PRODUCTION, VO, Grid
 from tests.front import Front
 from tests.processes import eventually
 from tests.site import free_address
+from tests.whole_files import replace
 
 from exoskel.asgi import require
 from exoskel.cli import main
@@ -307,14 +308,14 @@ def test_a_running_front_warns_of_lists_and_rules_that_shut_people_out(
         return said.read_text()
 
     file = front.grid.anchors / LIST
-    file.write_bytes(stale(front.grid))
+    replace(file, stale(front.grid))
     expected = f"WARN /DC=test/DC=exoskel/CN=Test CA: its revocation list {LIST} is stale since"
     assert eventually(lambda: expected in log()), log()
     file.unlink()
     assert eventually(
         lambda: "WARN /DC=test/DC=exoskel/CN=Test CA: it has no revocation list" in log()
     )
-    file.write_text("garbage\n")
+    replace(file, "garbage\n")
     # The log names it with its directory.
     assert eventually(lambda: f"ERROR {file}: got no PEM block" in log()), log()
     assert "are accepted again" not in log()
@@ -322,35 +323,35 @@ def test_a_running_front_warns_of_lists_and_rules_that_shut_people_out(
     again = "reloaded: users of /DC=test/DC=exoskel/CN=Test CA are accepted again"
     assert eventually(lambda: again in log()), log()
     # The rules are in force as they are written, with the line that is new.
-    checked.policy.write_text("# moved\n" + CONNECT.replace("connect", "conect"))
+    replace(checked.policy, "# moved\n" + CONNECT.replace("connect", "conect"))
     assert eventually(lambda: 'WARN nobody may do "connect" by the rules in force' in log()), log()
     rule = 'for dn "/DC=test/DC=exoskel/*"'
     now, before = f'action "conect" {rule}', f'action "connect" {rule}'
     assert f"reloaded: the [[allow.rule]] at line 2 has changed: {now}; it was: {before}" in log()
-    checked.policy.write_text(CONNECT)
+    replace(checked.policy, CONNECT)
     back = f"reloaded: the [[allow.rule]] at line 1 has changed: {before}; it was: {now}"
     assert eventually(lambda: back in log()), log()
-    checked.policy.write_text(f"# the same\n{CONNECT}")
+    replace(checked.policy, f"# the same\n{CONNECT}")
     same = "reloaded: the rules, bans and accounts in force are the same as before"
     assert eventually(lambda: same in log()), log()
     # A slip that would let somebody in, said when it comes into force.
-    checked.policy.write_text(f'{CONNECT}[deny]\nbanned = ["/DC=tset/CN=Dave"]\n')
+    replace(checked.policy, f'{CONNECT}[deny]\nbanned = ["/DC=tset/CN=Dave"]\n')
     slip = f'WARN {checked.policy}, line 5: no trusted authority may sign a name like "/DC=tset/'
     assert eventually(lambda: slip in log()), log()
-    checked.policy.write_text(CONNECT)
+    replace(checked.policy, CONNECT)
     assert eventually(lambda: 'the ban of "/DC=tset/CN=Dave" is gone' in log())
     # What can't be read is said once by the watch, and again to whoever asks, who isn't told that all is well.
-    checked.policy.write_text("[[allow.rule]]\n")
+    replace(checked.policy, "[[allow.rule]]\n")
     fault = "ERROR the rules in force are kept: "
     assert eventually(lambda: fault in log())
     process.send_signal(signal.SIGHUP)
     assert eventually(lambda: log().count(fault) >= 2)
     assert "nothing has changed" not in log()
     assert "the last good state is kept: the rules" not in log()
-    checked.policy.write_text(CONNECT)
+    replace(checked.policy, CONNECT)
     assert eventually(lambda: log().count("policy.toml has changed") >= 3)
     # The configuration is read at the start only.
-    checked.file.write_text(checked.file.read_text() + '[[path]]\nprefix = "/jobs"\n')
+    replace(checked.file, checked.file.read_text() + '[[path]]\nprefix = "/jobs"\n')
     process.send_signal(signal.SIGHUP)
     expected = f"WARN {checked.file} has changed, and is read at the start only: restart to use it"
     assert eventually(lambda: expected in log()), log()

@@ -16,7 +16,7 @@ import pytest
 
 from exoskel.cli import main
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 @pytest.fixture

@@ -298,7 +298,7 @@ def fail() -> None:
 def test_an_initializer_that_raises_is_told() -> None:
     with (
         ex.Manager(
-            abs, ex.ParDegree(2), launch=ex.Local(), initializer=fail, patience=1.0
+            abs, ex.ParDegree(2), launch=ex.Local(), initializer=fail, patience=20.0
         ) as manager,
         pytest.raises(ex.InitializerError, match="of the initializer"),
     ):

@@ -130,7 +130,7 @@ def test_many_requests_of_many_threads(lab: Lab, coupler: links.Endpoint) -> Non
 
     def ask(base: int) -> None:
         replies = [bound.request("add", base, number) for number in range(200)]
-        sums.append(sum(reply.result(30) for reply in reversed(replies)))
+        sums.append(sum(reply.result(60) for reply in reversed(replies)))
 
     threads = [threading.Thread(target=ask, args=[1000 * number]) for number in range(4)]
     for thread in threads:
@@ -289,12 +289,12 @@ def test_requests_end_with_the_node_that_answers(lab: Lab, ocean: links.Node) ->
         TimeoutError, match=r"no answer of wait at ocean\.example\.org within 0\.01 s"
     ):
         reply.result(timeout=0.01)
-    assert begun.wait(10)
+    assert begun.wait(60)
     closing = threading.Thread(target=ocean.close)
     closing.start()
     # Handlers that run have ten seconds.
     with pytest.raises(ex.LinkError, match=r"session with .* ended"):
-        reply.result(30)
+        reply.result(60)
     go_on.set()
     closing.join()
 

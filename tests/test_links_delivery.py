@@ -162,7 +162,7 @@ node.wait()
         assert eventually(lambda: place.exists() and place.read_text() != "")
         node = links.Node(lab.credential(ATMOSPHERE), policy=lab.policy, patience=0.3)
         bound = node.bind(place.read_text())
-        assert bound.request("note", 1).result(30) == 1
+        assert bound.request("note", 1).result(60) == 1
         process.kill()
         process.wait()
     assert eventually(lambda: bound.method is None)
@@ -196,7 +196,7 @@ def test_what_a_call_has_told_is_not_told_again(lab: Lab, notes: Notes) -> None:
 
     def is_told() -> bool:
         try:
-            bound.request("note", 2).result(30)
+            bound.request("note", 2).result(60)
         except ex.LinkError as error:
             return "may be lost" in str(error)
         return False
@@ -234,7 +234,7 @@ def test_a_handler_that_runs_still_answers(lab: Lab, notes: Notes) -> None:
     closing = threading.Thread(target=notes.node.close)
     closing.start()
     notes.may.set()
-    assert reply.result(30) == 7
+    assert reply.result(60) == 7
     closing.join()
 
 
@@ -247,12 +247,12 @@ def test_a_handler_that_still_runs_can_ask_others(lab: Lab, notes: Notes) -> Non
     def forward(value: int) -> int:
         begun.set()
         assert eventually(lambda: is_closing(endpoint))
-        return int(far.bind(text).request("note", value).result(30))
+        return int(far.bind(text).request("note", value).result(60))
 
     reply = notes.node.bind(endpoint.startpoint(to="*")).request("forward", 7)
     assert begun.wait(60)
     far.close()
-    assert reply.result(30) == 7
+    assert reply.result(60) == 7
 
 
 def is_closing(endpoint: links.Endpoint) -> bool:
@@ -297,11 +297,11 @@ def test_a_program_that_is_told_to_end_does_so_in_order(lab: Lab) -> None:
         runs, waits = bound.request("note", 1), bound.request("note", 2)
         assert program.stdout.readline() == "begun\n"
         program.send_signal(signal.SIGTERM)
-        assert runs.result(30) == 1
+        assert runs.result(60) == 1
         # Not when `patience` is over.
         with pytest.raises(ex.LinkError, match="ended before the answer came"):
-            waits.result(30)
-        assert program.wait(30) == 0
+            waits.result(60)
+        assert program.wait(60) == 0
         assert program.stdout.read() == ""
 
 
@@ -311,13 +311,13 @@ def test_posts_before_an_answered_request_are_not_called_lost(lab: Lab, notes: N
     bound = node.bind(startpoint.text())
     for number in range(10):
         bound.post("note", number)
-    assert bound.request("note", 10).result(30) == 10
+    assert bound.request("note", 10).result(60) == 10
     notes.endpoint.revoke(startpoint)
     failures = []
 
     def is_revoked() -> bool:
         try:
-            bound.request("note", 11).result(30)
+            bound.request("note", 11).result(60)
         except ex.LinkError as error:
             failures.append(str(error))
         return bool(failures)

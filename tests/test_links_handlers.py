@@ -153,10 +153,10 @@ def test_a_handler_that_waits_for_its_only_thread_is_told(lab: Lab) -> None:
     bound = lab.node(ATMOSPHERE).bind(coupler.startpoint(to="*"))
     own = coupler.startpoint(to="*").text()
     with pytest.raises(links.HandlerError, match=r"its own endpoint coupler.*threads=2") as raised:
-        bound.request("ask", own).result(timeout=30)
+        bound.request("ask", own).result(timeout=60)
     assert raised.value.kind == "RuntimeError"
     # Another endpoint has a thread of its own.
-    assert bound.request("ask", other.startpoint(to="*").text()).result(timeout=30) == 42
+    assert bound.request("ask", other.startpoint(to="*").text()).result(timeout=60) == 42
 
 
 def test_handlers_that_wait_for_each_others_threads_are_in_the_log(
@@ -182,12 +182,12 @@ def test_handlers_that_wait_for_each_others_threads_are_in_the_log(
     asker = lab.node(ATMOSPHERE)
     bound = [asker.bind(coupler.startpoint(to="*")) for _ in range(2)]
     with caplog.at_level(logging.WARNING, "exoskel.links"):
-        assert bound[0].request("ask", False).result(timeout=30) == 42
+        assert bound[0].request("ask", False).result(timeout=60) == 42
         assert not logged(caplog)
         replies = [one.request("ask", True) for one in bound]
         for reply in replies:
             with contextlib.suppress(links.HandlerError):
-                reply.result(timeout=30)
+                reply.result(timeout=60)
     expected = "all 2 threads of the endpoint coupler wait for calls to coupler itself"
     assert any(expected in line for line in logged(caplog))
 
@@ -306,7 +306,7 @@ def test_what_is_added_to_an_endpoint_is_called_by_links_that_are_open(
     replies = [bound.request(name, 1) for name in ("added", "without_a_call", "added")]
     assert [reply.result(timeout=60) for reply in replies] == [3, 2, 3]
     bound.post("edges", 7)
-    assert edges.get(timeout=20) == 7
+    assert edges.get(timeout=60) == 7
     # What a startpoint allows stays what it allows.
     assert held.request("added", 1).result(timeout=60) == 3
     with pytest.raises(ValueError, match=r'got the handler "edges", expected one that'):

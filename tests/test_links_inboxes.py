@@ -18,7 +18,7 @@ from tests.test_links import NAMES, Lab
 import exoskel as ex
 from exoskel import links
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 # Of one link, before anything is taken.
 CREDIT_BYTES = 8 << 20
 

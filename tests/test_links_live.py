@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from tests.processes import eventually
 from tests.test_links import NAMES, PLAIN, Lab
+from tests.whole_files import replace
 
 from exoskel import links
 from exoskel.cli import main
@@ -148,8 +149,9 @@ def test_who_has_raised_a_link_is_shown(
     assert kept[-1].request("abs", -1).result(60) == 1
     # After that of a node whose policy becomes looser, and whose links stay as they are.
     kept += [opened(reader, plain, "earlier")]
-    changing.write_text(PLAIN)
-    assert reader.reload()
+    replace(changing, PLAIN)
+    # It looks by itself every two seconds, and may have been first: then its log has them.
+    assert reader.reload() or any("took up" in line for line in reader.audit())
     raised = {}
     for node in lab.nodes:
         for session in node.status()["sessions"]:
@@ -251,7 +253,7 @@ def test_they_are_watched_until_ctrl_c(lab: Lab) -> None:
             (shown,) = json.loads(watching.stdout.readline())["nodes"]
             assert shown["name"] == node.name
         watching.send_signal(signal.SIGINT)
-        assert watching.wait(20) in (0, 130)
+        assert watching.wait(60) in (0, 130)
 
 
 def test_who_connects_and_does_not_read_holds_nobody_up(

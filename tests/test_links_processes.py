@@ -61,19 +61,19 @@ def test_each_hidden_process_is_reached_by_its_startpoint(lab: Lab, place: str) 
     _, of_second = hidden(lab, place, "second")
     node = lab.node(ATMOSPHERE)
     bound = [node.bind(text) for text in (of_first, of_second)]
-    assert [one.request("who").result(timeout=30) for one in bound] == ["first", "second"]
+    assert [one.request("who").result(timeout=60) for one in bound] == ["first", "second"]
     # A lookup asks the one that has registered last.
     found = node.lookup("coupler", name=OCEAN, at=f"gateway:{place}", timeout=30)
-    assert found.request("who").result(timeout=30) == "second"
+    assert found.request("who").result(timeout=60) == "second"
     first.close()
     with pytest.raises(ex.LinkError):
-        bound[0].request("who").result(timeout=30)
+        bound[0].request("who").result(timeout=60)
     with pytest.raises(ex.LinkError, match=r"to process [0-9a-f]{8} of ocean") as raised:
-        node.bind(of_first).request("who").result(timeout=30)
+        node.bind(of_first).request("who").result(timeout=60)
     text = str(raised.value)
     assert f"it is not registered there (another process of {OCEAN} is)" in text, text
     assert "get a new one" in text, text
-    assert bound[1].request("who").result(timeout=30) == "second"
+    assert bound[1].request("who").result(timeout=60) == "second"
 
 
 OWNER = """
@@ -111,7 +111,7 @@ def owner(lab: Lab, place: str, name: str) -> Iterator[tuple[links.Startpoint, i
 def ask_until_it_fails(bound: links.Binding) -> None:
     """What is on its way when a process is killed may still have its answer."""
     while True:
-        bound.request("who").result(timeout=30)
+        bound.request("who").result(timeout=60)
 
 
 def test_a_link_goes_on_with_its_own_process(lab: Lab, place: str) -> None:
@@ -121,11 +121,11 @@ def test_a_link_goes_on_with_its_own_process(lab: Lab, place: str) -> None:
     with owner(lab, place, "older") as (first, process), owner(lab, place, "newer") as (second, _):
         older, newer = node.bind(first), node.bind(second)
         for _round in range(3):
-            assert older.request("who").result(timeout=30) == "older"
-            assert newer.request("who").result(timeout=30) == "newer"
+            assert older.request("who").result(timeout=60) == "older"
+            assert newer.request("who").result(timeout=60) == "newer"
             node.reload(relax=True)
         os.kill(process, signal.SIGKILL)
         expected = f"it is not registered there .another process of {OCEAN} is"
         with pytest.raises(ex.LinkError, match=expected):
             ask_until_it_fails(older)
-        assert newer.request("who").result(timeout=30) == "newer"
+        assert newer.request("who").result(timeout=60) == "newer"

@@ -15,7 +15,7 @@ from tests.test_links import NAMES, Lab
 
 from exoskel import links
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture

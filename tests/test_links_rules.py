@@ -12,6 +12,7 @@ from tests.processes import eventually
 from tests.site import free_address
 from tests.test_links import NAMES, PLAIN, Lab
 from tests.test_links_lasting import Relay
+from tests.whole_files import replace
 
 import exoskel as ex
 from exoskel import links
@@ -68,9 +69,7 @@ def ocean(lab: Lab, policy: Path) -> links.Node:
 def reloaded(node: links.Node, policy: Path, text: str) -> list[str]:
     """Replace a policy as a whole, have the node read it again, and return what has changed."""
     node.audit()
-    new = policy.with_suffix(".new")
-    new.write_text(text)
-    new.replace(policy)
+    replace(policy, text)
     changes = node.reload()
     # It looks by itself every two seconds, and may have been first: then its log has them.
     return changes or [line for line in node.audit() if line.startswith(TAKEN_UP)]
@@ -178,7 +177,7 @@ def test_why_there_is_no_session_is_told_by_the_class_of_the_error(
     stranger.close()
     with pytest.raises(ex.AuthenticationError, match=r"expected name .plotter"):
         lab.node(ATMOSPHERE).lookup("coupler", at=ocean.hints, name=PLOTTER)
-    policy.write_text(f'{RULES}\n[deny]\npeers = ["{ATMOSPHERE}"]\n')
+    replace(policy, f'{RULES}\n[deny]\npeers = ["{ATMOSPHERE}"]\n')
     ocean.reload()
     with pytest.raises(ex.RefusedError, match=f"no session with peer {OCEAN}.*peers"):
         lab.node(ATMOSPHERE).bind(startpoint).request("any").result(60)
@@ -225,7 +224,7 @@ def test_a_rule_that_is_gone_ends_the_links_that_it_gave(
     assert eventually(lambda: coupler.protection is None)
     with pytest.raises(ex.RefusedError, match=r"coupler\.surface"):
         coupler.request("surface").result(60)
-    policy.write_text(RULES)
+    replace(policy, RULES)
     ocean.reload()
     assert coupler.request("surface").result(60) == 15.0
 
@@ -280,7 +279,7 @@ def test_what_is_stricter_holds_from_the_next_record_on(
 
 def test_files_with_an_error_change_nothing(lab: Lab, ocean: links.Node, policy: Path) -> None:
     coupler = lab.node(ATMOSPHERE).lookup("coupler", at=ocean.hints, name=OCEAN)
-    policy.write_text(f"{RULES}\nnonsense")
+    replace(policy, f"{RULES}\nnonsense")
     with pytest.raises(ex.PolicyError, match=r"ocean\.toml"):
         ocean.reload()
     assert coupler.request("surface").result(60) == 15.0
@@ -325,7 +324,7 @@ class Held:
         def note(number: int) -> None:
             self.noted.append(number)
             self.begun.set()
-            self.go_on.wait(30)
+            self.go_on.wait(60)
 
         self.region = self.coupler.region("field", self.field, writable=True)
 
@@ -342,7 +341,7 @@ def test_calls_that_wait_are_dropped_when_their_right_is_taken_back(lab: Lab) ->
     bound = node.bind(startpoint)
     for number in range(10):
         bound.post("note", number)
-    assert held.begun.wait(10)
+    assert held.begun.wait(60)
     assert eventually(lambda: held.received() == 10)
     held.coupler.revoke(startpoint)
     held.go_on.set()
@@ -377,7 +376,7 @@ def test_calls_that_wait_are_dropped_when_a_rule_bars_them(lab: Lab, policy: Pat
     bound = lab.node(ATMOSPHERE).bind(held.coupler.startpoint(to="*.example.org"))
     for number in range(10):
         bound.post("note", number)
-    assert held.begun.wait(10)
+    assert held.begun.wait(60)
     assert eventually(lambda: held.received() == 10)
     bound.close()
     assert eventually(lambda: held.received() == 0), "the link is closed"

@@ -66,7 +66,7 @@ class Station:
 
         @endpoint.stream_handler
         def wait(stream: links.Stream) -> None:
-            self.go_on.wait(20)
+            self.go_on.wait(60)
             self.got.append(stream.read1(5))
 
         @endpoint.stream_handler
@@ -173,6 +173,8 @@ def test_who_closes_early_hears_nothing_of_a_handler_that_noticed(bound: links.B
 
 
 def test_who_writes_waits_for_who_reads(bound: links.Binding, station: Station) -> None:
+    # There is a link by then, and the time is that of writing only.
+    assert bound.request("ask").result(60) == "answered"
     stream = bound.stream("wait", timeout=0.2)
     with pytest.raises(
         TimeoutError, match=r"could not write wait of ocean.* within 0\.2 seconds: wrote \d+ of"
@@ -209,6 +211,8 @@ def test_a_read_without_an_end_of_writing_says_what_may_be_missing(
 ) -> None:
     """Both ends read: the handler to the end of what is written, and who has written it for the answer."""
     monkeypatch.setattr(link_streams, "_UNFINISHED_SECONDS", 0.0)
+    # There is a link by then: what is written takes none of the time.
+    assert bound.request("ask").result(60) == "answered"
     with caplog.at_level(logging.WARNING, "exoskel.links"):
         stream = bound.stream("keep", timeout=0.3)
         with pytest.raises(TimeoutError) as raised:
@@ -260,7 +264,7 @@ def test_who_fails_tells_the_other_end(bound: links.Binding, station: Station) -
 
     with pytest.raises(ZeroDivisionError):
         write()
-    assert station.ended.wait(10)
+    assert station.ended.wait(60)
     assert station.got == []
     assert "ZeroDivisionError: mine" in str(station.errors[0])
 
@@ -269,7 +273,7 @@ def test_a_stream_that_is_dropped_is_no_end(bound: links.Binding, station: Stati
     stream = bound.stream("keep", timeout=20)
     stream.write(b"some")
     del stream
-    assert station.ended.wait(10)
+    assert station.ended.wait(60)
     assert "dropped" in str(station.errors[0])
 
 
@@ -303,11 +307,11 @@ def test_a_stream_ends_with_its_link(lab: Lab, bound: links.Binding, station: St
     stream = revoked.stream("keep", timeout=20)
     stream.write(b"some")
     # A handler that has not begun by then never does.
-    assert station.begun.wait(10)
+    assert station.begun.wait(60)
     station.endpoint.revoke(startpoint)
     with pytest.raises(ex.LinkError, match="revoked"):
         stream.read(1)
-    assert station.ended.wait(10)
+    assert station.ended.wait(60)
     assert "revoked" in str(station.errors[0])
     # Another's goes on, until the session ends.
     other = bound.stream("echo", timeout=20)
@@ -322,10 +326,10 @@ def test_a_binding_that_is_closed_ends_its_streams(bound: links.Binding, station
     stream = bound.stream("keep", timeout=20)
     stream.write(b"some")
     # A handler that has not begun by then never does.
-    assert station.begun.wait(10)
+    assert station.begun.wait(60)
     assert bound.request("ask").result(60) == "answered"
     bound.close()
-    assert station.ended.wait(10)
+    assert station.ended.wait(60)
     assert "closed its link" in str(station.errors[0])
     with pytest.raises(ex.LinkError):
         stream.write(b"more")
@@ -373,5 +377,5 @@ def test_shared_memory_carries_streams(lab: Lab, tmp_path: Path) -> None:
     with bound.stream("keep", timeout=20) as stream:
         stream.write(b"y" * 4_000_000)
         assert bound.method == "shared memory"
-    assert station.ended.wait(10)
+    assert station.ended.wait(60)
     assert station.got == [b"y" * 4_000_000]

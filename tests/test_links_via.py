@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from tests.processes import eventually
 from tests.test_links import NAMES, Lab
+from tests.whole_files import replace
 
 import exoskel as ex
 from exoskel import links
@@ -144,7 +145,7 @@ def test_a_site_file_says_where_nodes_are_and_by_which_command(
     lab: Lab, coupler: links.Endpoint, tmp_path: Path
 ) -> None:
     (address,) = lab.nodes[0].hints
-    lab.policy.write_text(f'[[allow.rule]]\naction = "coupler.double"\nname = "{ATMOSPHERE}"\n')
+    replace(lab.policy, f'[[allow.rule]]\naction = "coupler.double"\nname = "{ATMOSPHERE}"\n')
     lab.nodes[0].reload()
     site = tmp_path / "site.toml"
     place = f'[subnet.lab]\nnames = "*.example.org"\n{{via}}\n[node]\n"{OCEAN}" = "{address}"\n'

@@ -19,7 +19,7 @@ from tests.test_links import NAMES, Lab
 import exoskel as ex
 from exoskel import links
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from tests.processes import eventually, gone, slots_of
 from tests.site import Site, Worker, free_address
+from tests.whole_files import replace
 
 import exoskel as ex
 from exoskel import manager as manager_module
@@ -263,15 +264,15 @@ def test_the_host_file_is_read_again(
     file.write_text(f"{one.line}\n")
     with site.connect(ex.Farm(slow), 2, workers=file) as manager:
         assert ready(manager) == 1
-        file.write_text(f"# both\n{one.line}\n{two.line}  # new\n")
+        replace(file, f"# both\n{one.line}\n{two.line}  # new\n")
         assert eventually(lambda: ready(manager) == 2)
-        file.write_text(f"{two.line}\n")
+        replace(file, f"{two.line}\n")
         assert eventually(lambda: "not listed" in " ".join(manager.status().recruiting))
         assert ready(manager) == 2
         one.kill()
         assert eventually(lambda: ready(manager) == 1)
         assert "again in" not in " ".join(manager.status().recruiting)
-        file.write_text("a b c\n")
+        replace(file, "a b c\n")
 
         def told() -> bool:
             assert list(manager.map([1])) == [-1]
@@ -294,9 +295,17 @@ def test_a_worker_that_is_against_its_manager_is_told_of(site: Site) -> None:
     refusing = '[allow]\nmanagers = ["nobody.example.org"]\n'
     worker = site.worker(NODE, join=f"tcp://{address}", policy=refusing)
     assert eventually(lambda: bool(slots_of(worker.process.pid)))
-    with pytest.raises(ex.NoWorkerError, match=f"{NODE} proved who it is and left") as raised:
-        site.connect(abs, 1, listen=address, wait=5)
-    (attempt,) = raised.value.attempts
+    found: list[ex.NoWorkerError] = []
+
+    def is_told() -> bool:
+        with pytest.raises(ex.NoWorkerError) as raised:
+            site.connect(abs, 1, listen=address, wait=5)
+        found.append(raised.value)
+        return f"{NODE} proved who it is and left" in str(raised.value)
+
+    # On a busy machine its next attempt may take longer than one wait.
+    assert eventually(is_told), found
+    (attempt,) = found[-1].attempts
     assert attempt.place == "127.0.0.1"
 
 
@@ -313,7 +322,7 @@ def test_status_tells_what_happens(site: Site) -> None:
 
     hosts = [worker.line, nobody]
     with site.connect(ex.Farm(slow), 3, workers=hosts, on_capacity=note) as manager:
-        assert begun.wait(20)
+        assert begun.wait(60)
         with running(manager) as stream:
             assert stream.goes_on()
 

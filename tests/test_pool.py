@@ -233,9 +233,9 @@ def test_what_a_callback_raises_is_logged(pool: ex.Pool, caplog: pytest.LogCaptu
     def fall(_result: object) -> None:
         raise LookupError("of the callback")
 
-    assert pool.map_async(abs, [], callback=fall).get(20) == []
-    assert pool.map_async(abs, [-1], callback=fall).get(20) == [1]
-    assert pool.apply_async(abs, (-1,), callback=fall).get(20) == 1
+    assert pool.map_async(abs, [], callback=fall).get(60) == []
+    assert pool.map_async(abs, [-1], callback=fall).get(60) == [1]
+    assert pool.apply_async(abs, (-1,), callback=fall).get(60) == 1
     # A result is there as soon as its callback was called; what that raised is logged after.
     assert eventually(lambda: caplog.text.count("LookupError: of the callback") == 3)
 
@@ -248,7 +248,7 @@ def test_a_result_is_there_when_its_callback_has_seen_it(
 
     def see(_result: object) -> None:
         begun.set()
-        goes_on.wait(20)
+        goes_on.wait(60)
 
     opened = tmp_path / "opened"
     function = wait_for(opened)
@@ -258,11 +258,11 @@ def test_a_result_is_there_when_its_callback_has_seen_it(
         else pool.apply_async(function, (1,), callback=see)
     )
     opened.touch()
-    assert begun.wait(20)
+    assert begun.wait(60)
     with pytest.raises(multiprocessing.TimeoutError):
         result.get(0)
     goes_on.set()
-    assert result.get(20) == ([1] if is_of_map else 1)
+    assert result.get(60) == ([1] if is_of_map else 1)
 
 
 def test_closed_and_joined() -> None:

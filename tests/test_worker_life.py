@@ -17,6 +17,7 @@ import pytest
 from tests.processes import eventually, gone, slots_of
 from tests.promises import promised
 from tests.site import Site
+from tests.whole_files import replace
 
 import exoskel as ex
 
@@ -264,7 +265,7 @@ def test_a_policy_that_is_being_edited_ends_nothing(site: Site) -> None:
     assert eventually(lambda: sum(map(has_begun, slots_of(worker.process.pid))) == 3)
     with site.connect(ex.Farm(abs), 1, worker) as manager:
         with site.connect(ex.Farm(abs), 1, worker) as other:
-            policy.write_text("[[rule")
+            replace(policy, "[[rule")
             assert list(other.map([-1])) == [1]
         # The slot that served is replaced by one that can't read the file.
         assert eventually(lambda: "waits: " in worker.log.read_text())
@@ -272,7 +273,7 @@ def test_a_policy_that_is_being_edited_ends_nothing(site: Site) -> None:
             assert list(other.map([-2])) == [2]
         assert "what was in force before stays" in worker.log.read_text()
         assert list(manager.map([-3])) == [3]
-        policy.write_text(good)
+        replace(policy, good)
         with site.connect(ex.Farm(abs), 2, worker) as other:
             assert list(other.map([-4])) == [4]
         assert list(manager.map([-5])) == [5]
@@ -285,10 +286,10 @@ def test_a_credential_that_is_being_edited_ends_nothing(site: Site) -> None:
     worker = site.worker(NEAR, credential=credential)
     good = credential.read_bytes()
     with site.connect(ex.Farm(abs), 1, worker) as manager:
-        credential.write_bytes(good[:100])
+        replace(credential, good[:100])
         assert list(manager.map([-1])) == [1]
     assert eventually(lambda: "waits: " in worker.log.read_text())
-    credential.write_bytes(good)
+    replace(credential, good)
     with site.connect(ex.Farm(abs), 1, worker) as manager:
         assert list(manager.map([-2])) == [2]
 

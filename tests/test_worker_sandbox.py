@@ -19,6 +19,7 @@ from tests.processes import eventually, signers_of, slots_of, zygotes_of
 from tests.sandbox_attacks import ATTACKS
 from tests.site import MANAGER, POLICY, Site, free_address
 from tests.test_sandbox import OTHER_ENDS, folder, run
+from tests.whole_files import replace
 
 import exoskel as ex
 from exoskel import confining, links, outcome
@@ -213,7 +214,7 @@ def test_sandboxes_that_can_not_be_had_are_an_error_for_the_manager(site: Site) 
 def test_a_sandbox_that_covers_the_worker_s_files_later_is_no_sandbox(site: Site) -> None:
     worker = site.worker(NAME, policy=CONFINED)
     policy = site.place / f"home-{NAME}" / "policy.toml"
-    policy.write_text(f"{CONFINED}read = ['/usr', '{site.place}']\n")
+    replace(policy, f"{CONFINED}read = ['/usr', '{site.place}']\n")
     with pytest.raises(ex.NoWorkerError) as caught:
         site.connect(ex.Farm(abs), 1, worker, patience=3).close()
     assert "it would let that code use files of the worker itself" in str(caught.value)
