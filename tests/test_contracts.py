@@ -128,10 +128,10 @@ def test_a_throughput_is_kept_when_items_take_longer(options: dict[str, Any]) ->
         with Load(manager, 0.02) as load:
             assert eventually(lambda: "met" in kinds(manager), SECONDS)
             load.seconds = 0.08
-            # 40 items of 80 ms a second need 3.2 slots. That there are not many more is a matter of virtual time: a machine that stands still needs more.
+            # 40 items of 80 ms a second need 3.2 slots. That there are not many more, and that none of those is given back, are matters of
+            # virtual time: a machine that stands still needs more, and gives them back when it goes on.
             assert eventually(lambda: manager.status().slots_ready >= 4, SECONDS)
             assert eventually(lambda: kinds(manager)[-1] == "met", SECONDS)
-        assert "release" not in kinds(manager)
     changes = manager.history
     assert changes[0].kind == "begin"
     assert all(one.seconds <= other.seconds for one, other in itertools.pairwise(changes))

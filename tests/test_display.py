@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from tests.processes import eventually
 
 import exoskel as ex
 from exoskel.progress import track
@@ -60,7 +61,8 @@ def test_an_executor_says_what_it_is() -> None:
         future = executor.submit(abs, -1)
         assert "1 of 1 slots of 1 worker" in repr(executor)
         assert future.result() == 1
-        assert "0 calls pending" in repr(executor)
+        # The future has its outcome before the executor has forgotten it.
+        assert eventually(lambda: "0 calls pending" in repr(executor))
         assert "local-1" in page_of(executor).text
     assert repr(executor) == "<exoskel.Executor: shut down>"
 

@@ -320,7 +320,7 @@ def test_output_is_marked_with_its_worker(
         assert list(manager.map(range(7))) == list(range(7))
         assert list(manager.map([7])) == [7]
         out = err = ""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         # A line without an end leaves when its slot has nothing else to do.
         while "no end" not in out and time.monotonic() < deadline:
             assert list(manager.map([])) == []

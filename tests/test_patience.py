@@ -219,9 +219,10 @@ def test_a_manager_that_stood_still_goes_on(site: Site) -> None:
 
 def test_a_worker_that_stood_still_comes_back(site: Site) -> None:
     worker = site.worker(NODE, slots=4)
-    options = {"dead_after": 1.0}
+    options = {"dead_after": 2.0}
     with site.connect(ex.Farm(slow), 4, worker, **options) as manager, running(manager):
         for _ in range(2):
+            assert eventually(lambda: ready(manager) == 4)
             stopped = [worker.process.pid, *slots_of(worker.process.pid)]
             for process in stopped:
                 os.kill(process, signal.SIGSTOP)
@@ -229,15 +230,15 @@ def test_a_worker_that_stood_still_comes_back(site: Site) -> None:
             assert [row.state for row in manager.status().workers] == ["lost"]
             for process in stopped:
                 os.kill(process, signal.SIGCONT)
-            assert eventually(lambda: ready(manager) == 4)
+        assert eventually(lambda: ready(manager) == 4)
 
 
 def test_silence_is_called_silence(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     worker = site.worker(NODE)
-    with site.connect(ex.Farm(slow), 1, worker, dead_after=1.0) as manager, running(manager):
+    with site.connect(ex.Farm(slow), 1, worker, dead_after=3.0) as manager, running(manager):
         (slot,) = slots_of(worker.process.pid)
         os.kill(slot, signal.SIGSTOP)
-        lost = f"lost worker {NODE} at 127.0.0.1 (heard nothing from the peer for 1s"
+        lost = f"lost worker {NODE} at 127.0.0.1 (heard nothing from the peer for 3s"
         assert eventually(lambda: lost in caplog.text)
         os.kill(slot, signal.SIGKILL)
 
