@@ -173,7 +173,13 @@ def test_names_that_the_policy_does_not_allow_are_not_dialled(network: Network) 
     worker = network.worker(OTHER, 7601, "--announce")
     allowed = ["--policy", network.file("manager.toml", POLICY + DISCOVER)]
     network.wait_for(OTHER)
-    heard = network.heard(4.0, *allowed)
+    heard: list[Any] = []
+
+    def is_heard() -> bool:
+        heard[:] = network.heard(4.0, *allowed)
+        return bool(heard)
+
+    assert eventually(is_heard)
     assert [(one["name"], one["allowed"]) for one in heard] == [(OTHER, False)]
     assert f"{MIDDLE['near']}:7601" in heard[0]["addresses"]
     said = network.run(wait=8.0)

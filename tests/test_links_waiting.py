@@ -206,8 +206,12 @@ def test_an_await_that_is_given_up_leaves_nothing_behind(lab: Lab, slow: Slow) -
     assert time.monotonic() - begun < PATIENCE_SECONDS / 2
     assert eventually(lambda: not any("awaited" in one.name for one in threading.enumerate()))
     given_up = weakref.ref(replies.pop())
-    gc.collect()
-    assert given_up() is None
+
+    def is_forgotten() -> bool:
+        gc.collect()
+        return given_up() is None
+
+    assert eventually(is_forgotten)
     slow.go_on.set()
     assert reply.result(PATIENCE_SECONDS) == "late", "it can still be asked for"
 
@@ -224,7 +228,7 @@ def test_what_is_awaited_ends_with_the_node(lab: Lab, slow: Slow) -> None:
             await waiting
 
     asyncio.run(close())
-    assert not any("awaited" in one.name for one in threading.enumerate())
+    assert eventually(lambda: not any("awaited" in one.name for one in threading.enumerate()))
 
 
 def test_a_group_of_a_node_that_is_driven_can_be_awaited(lab: Lab, slow: Slow) -> None:
@@ -286,9 +290,14 @@ def test_a_node_that_nobody_holds_ends(lab: Lab) -> None:
     assert bound.request("add", 1, 2).result(PATIENCE_SECONDS) == 3
     ended = weakref.ref(node)
     del node, endpoint
-    gc.collect()
-    assert ended() is None
-    assert not any("coupler" in one.name for one in threading.enumerate())
+
+    def has_ended() -> bool:
+        # The thread that has handled the call may hold it for a moment.
+        gc.collect()
+        return ended() is None
+
+    assert eventually(has_ended)
+    assert eventually(lambda: not any("coupler" in one.name for one in threading.enumerate()))
     with pytest.raises(ex.LinkError):
         bound.request("add", 1, 2).result(PATIENCE_SECONDS)
 
