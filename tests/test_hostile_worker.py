@@ -178,7 +178,7 @@ def connected(
     if step == "greet":
         address = free_address()
         company.ask(join=int(address.rpartition(":")[2]))
-        common |= {"listen": address, "wait": 10.0}
+        common |= {"listen": address, "wait": 60.0}
         slots = 1
     else:
         names = {"hostile": HOSTILE, "honest": HONEST}
