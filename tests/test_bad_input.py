@@ -295,7 +295,7 @@ def test_no_worker_in_reach_is_one_error_that_names_each_reason(site: Site) -> N
             "{}:{}".format(*rude.getsockname()),
         ]
         with pytest.raises(ex.NoWorkerError) as caught:
-            connect(site.credential, *hosts, connect_timeout=2.0, wait=5)
+            connect(site.credential, *hosts, connect_timeout=3.0, wait=10)
         thread.join()
     for host in hosts:
         assert host in str(caught.value)

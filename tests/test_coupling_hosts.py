@@ -550,7 +550,7 @@ def test_a_program_that_never_comes_is_not_waited_for_for_ever(cluster: Cluster)
     file = cluster.place / "climate.toml"
     file.write_text(TWO)
     words = ("--listen", "tcp://127.0.0.1:0", "--credential", str(cluster.credential(HEAD)))
-    with command("couple", str(file), "--json", "--wait", "3", *words) as couple:
+    with command("couple", str(file), "--json", "--wait", "10", *words) as couple:
         assert couple.stderr is not None
         where = couple.stderr.readline().split("--join ")[1].split()[0]
         node = cluster.node("lab1.example.org")

@@ -53,7 +53,7 @@ def removers_of(process: int) -> list[int]:
 
 def stopped_remover(process: int) -> int:
     """Wait until a process has another one remove folders, and stop that."""
-    assert eventually(lambda: bool(removers_of(process)), 20)
+    assert eventually(lambda: bool(removers_of(process)))
     [remover] = removers_of(process)
     os.kill(remover, signal.SIGSTOP)
     return remover

@@ -235,7 +235,7 @@ def test_other_accounts_are_told_nothing(lab: Lab, home: Path) -> None:
             os.setgid(12345)
             os.setuid(12345)
             with socket.socket(socket.AF_UNIX) as asking:
-                asking.settimeout(20)
+                asking.settimeout(60)
                 asking.connect(f"/proc/self/fd/{directory}/{place.name}")
                 status = 1 if asking.recv(1) else 0
         finally:

@@ -250,7 +250,7 @@ def test_a_manager_grows_when_the_slots_of_others_come_free(site: Site) -> None:
     with ex.Manager(abs, ex.ParDegree(2), **options) as first:
         assert eventually(lambda: ready(first) == 2)
         # It asks for two more in vain, for so long.
-        second = ex.Manager(abs, ex.ParDegree(3), connect_timeout=1.0, **options)
+        second = ex.Manager(abs, ex.ParDegree(3), connect_timeout=3.0, **options)
         with second:
             assert (ready(first), ready(second)) == (2, 1)
             first.close()
