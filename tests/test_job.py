@@ -440,7 +440,7 @@ def test_a_job_begins_without_hosts_that_cannot_be_reached(
     ssh: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     launch = Ssh(["mute", "down", "lab1"], python=sys.executable, command=ssh)
-    with Job(launch, min=1, timeout=10.0) as job:
+    with Job(launch, min=1, timeout=20.0) as job:
         ranks = job.start(add_norm, count=2, cwd="/tmp").result(timeout=SECONDS)
         assert [rank.host for rank in ranks] == ["lab1", "lab1"]
     assert "down has ended before it was there" in caplog.text

@@ -482,7 +482,7 @@ def test_an_agent_that_does_not_answer_is_too_late(lab: Lab) -> None:
         with pytest.raises(
             TimeoutError, match=r"lab2\.example\.org is not there in time: .* is dialled"
         ):
-            lab.job(f"127.0.0.1:{port} lab2.example.org", timeout=0.5)
+            lab.job(f"127.0.0.1:{port} lab2.example.org", timeout=3.0)
 
 
 def test_credentials_are_for_agents_alone(lab: Lab) -> None:
