@@ -73,7 +73,7 @@ def test_only_the_item_that_runs_too_long_is_charged(
     error = results[7]
     assert isinstance(error, ex.ItemTimeoutError)
     assert isinstance(error, TimeoutError)
-    assert f"longer than timeout={LIMIT_SECONDS} seconds" in str(error)
+    assert f"longer than timeout={LIMIT_SECONDS:g} seconds" in str(error)
     assert [result for item, result in enumerate(results) if item != 7] == [
         item for item in range(30) if item != 7
     ]
@@ -108,7 +108,7 @@ def test_a_map_may_have_a_limit_of_its_own() -> None:
         zero, one = manager.map([0, 1], timeout=LIMIT_SECONDS, errors="return")
         assert zero == 0
         assert isinstance(one, ex.ItemTimeoutError)
-        assert f"timeout={LIMIT_SECONDS}" in str(one)
+        assert f"timeout={LIMIT_SECONDS:g}" in str(one)
 
 
 def test_items_that_end_in_time_are_left_alone() -> None:
