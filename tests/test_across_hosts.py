@@ -233,7 +233,7 @@ def test_joined_workers_come_back_and_replace_each_other(site: Site) -> None:
     workers = [
         site.worker(f"node{number}.lab.example.org", join=f"tcp://{address}") for number in (1, 2)
     ]
-    with site.connect(ex.Farm(WHERE), 2, listen=address, wait=30) as manager:
+    with site.connect(ex.Farm(WHERE), 2, listen=address, wait=60) as manager:
         stream = manager.map(range(60_000))
         seen = [next(stream) for _ in range(100)]
         # One slot dies and its supervisor starts another, one host is lost for good, and a new one comes.
@@ -480,7 +480,7 @@ def test_a_joining_worker_is_told_the_manager_s_name(site: Site) -> None:
     worker = site.worker(
         "node1.lab.example.org", "--manager-name", MANAGER, join=f"tcp://{address}"
     )
-    with site.connect(ex.Farm(abs), 1, listen=address, wait=30) as manager:
+    with site.connect(ex.Farm(abs), 1, listen=address, wait=60) as manager:
         assert list(manager.map([-1])) == [1]
     assert f"accepted manager {MANAGER}" in worker.log.read_text()
 

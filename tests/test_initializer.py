@@ -181,7 +181,7 @@ def test_one_that_raises_at_all_that_join_ends_the_run_with_its_name(site: Site)
     """Others could still join: the run waits for them as long as it has patience."""
     address = free_address()
     workers = [site.worker(name, join=f"tcp://{address}") for name in ("one", "two")]
-    options = {"listen": address, "wait": 20, "patience": 1.0, "initializer": fail}
+    options = {"listen": address, "wait": 60, "patience": 1.0, "initializer": fail}
     with (
         site.connect(ex.Farm(state), 2, **options) as manager,
         pytest.raises(ex.InitializerError, match="error in initializer"),

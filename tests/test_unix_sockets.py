@@ -104,7 +104,7 @@ def test_the_name_is_that_of_this_machine_unless_the_line_says_another(
 def test_workers_join_at_a_unix_socket(site: Site, path: Path) -> None:
     for number in (1, 2):
         site.worker(f"node{number}.lab.example.org", join=f"unix:{path}", policy="# nothing\n")
-    with site.connect(ex.Farm(abs), 2, listen=f"unix:{path}", wait=30, policy=None) as manager:
+    with site.connect(ex.Farm(abs), 2, listen=f"unix:{path}", wait=60, policy=None) as manager:
         assert path.stat().st_mode & 0o7777 == 0o600
         assert absolutes(manager) == EXPECTED
         rows = manager.summary().workers
