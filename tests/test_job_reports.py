@@ -102,7 +102,9 @@ def test_ranks_of_a_program_have_no_figures_of_their_own(job: ex.Job, tmp_path: 
     assert said == f"process {one.number} (rank 0):"
 
 
-@pytest.mark.parametrize("ask", [lambda one: one.values(60), lambda one: one.result(60)[0].value(60)])
+@pytest.mark.parametrize(
+    "ask", [lambda one: one.values(60), lambda one: one.result(60)[0].value(60)]
+)
 def test_a_program_returns_no_value(job: ex.Job, ask: Any) -> None:
     with pytest.raises(TypeError, match=r"got true, which returns nothing, expected a function"):
         ask(job.start(["true"]))
