@@ -60,6 +60,7 @@ SLOT = """
     import os, signal, socket, subprocess, sys
 
     signal.signal(signal.SIGTERM, {on_term})
+    signal.signal(signal.SIGHUP, {on_term})
     listener = socket.socket(fileno=int(sys.argv[sys.argv.index("--listen-fd") + 1]))
     connection, _ = listener.accept()
     child = subprocess.Popen(["sleep", "600"])
