@@ -282,7 +282,7 @@ impl SlotNode {
     /// # Errors
     /// When the session is over.
     pub fn give_back_carried(&self) -> Result<(), SessionError> {
-        self.answer(|machine, _| Ok(machine.give_back_carried().into_iter().collect()))
+        self.answer(|machine, _| Ok(machine.give_back_carried()))
     }
 
     /// Gives back what has not been started of a frame.

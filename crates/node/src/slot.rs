@@ -246,7 +246,7 @@ impl SlotMachine {
     }
 
     /// Gives back those items, and what has not been started of their frame.
-    pub fn give_back_carried(&mut self) -> Option<Outgoing> {
+    pub fn give_back_carried(&mut self) -> Vec<Outgoing> {
         self.queue.give_back_carried()
     }
 

@@ -117,6 +117,8 @@ fn what_was_broken_once_holds() {
     play(9_005_792);
     // The last of a run's items came to nothing in the first of three stages in a row that make any number of each, and was never done.
     play(9_122_600);
+    // An item with an exception ran when the state before it was too large to send, and was given back with its neighbours.
+    play(9_198_866);
 }
 
 /// Aim: a manager that comes back after a crash knows nothing, and nothing of its former life counts: each item of each

@@ -315,7 +315,7 @@ impl Interpreter {
             let back = machine.give_back_rest(key.frame);
             return Ok(outgoing.into_iter().chain(back).collect());
         }
-        Ok(machine.give_back_carried().into_iter().collect())
+        Ok(machine.give_back_carried())
     }
 }
 

@@ -105,16 +105,19 @@ impl SlotQueue {
     }
 
     /// Gives back those items, and what has not been started of their frame: they run again, with a state that the manager has to send. Says what is to
-    /// be sent.
-    pub fn give_back_carried(&mut self) -> Option<Outgoing> {
+    /// be sent. An item between them runs, and has an outcome of its own.
+    pub fn give_back_carried(&mut self) -> Vec<Outgoing> {
         let dropped = std::mem::take(&mut self.carried);
-        let (_, rest) = self.give_back(dropped.frame, u32::MAX);
+        if dropped.items == 0 {
+            return Vec::new();
+        }
         let recalled = ToManager::Recalled {
             frame: dropped.frame,
             first: dropped.first,
-            count: dropped.items.saturating_add(rest),
+            count: dropped.items,
         };
-        (dropped.items > 0).then(|| recalled.into())
+        let rest = self.give_back_rest(dropped.frame);
+        rest.into_iter().chain([recalled.into()]).collect()
     }
 
     /// Gives back what has not been started of a frame: it needs a state that the manager has to send. Says what is to be sent.
@@ -163,6 +166,14 @@ mod tests {
             ToManager::decode(answer.message.handler, answer.message.head).unwrap()
         };
         outgoing.into_iter().map(read).collect()
+    }
+
+    fn recalled(first: u64, count: u32) -> ToManager {
+        ToManager::Recalled {
+            frame: FRAME,
+            first,
+            count,
+        }
     }
 
     fn value(bytes: usize) -> impl FnOnce(&mut RecordWriter) {
@@ -279,13 +290,31 @@ mod tests {
         let too_large = queue.finish_carried(key, value(maximum as usize));
         assert!(too_large.is_err_and(|error| error.maximum == maximum));
         assert_eq!(queue.carried(), 2);
-        let back = said(queue.give_back_carried());
-        let all = ToManager::Recalled {
-            frame: FRAME,
-            first: 7,
-            count: 5,
+        assert_eq!(
+            said(queue.give_back_carried()),
+            [recalled(9, 3), recalled(7, 2)]
+        );
+        assert!(queue.is_idle());
+    }
+
+    /// Aim: an item that runs is not given back with those before and behind it. Method: two items, and one that raises an exception.
+    #[test]
+    fn what_runs_is_not_given_back() {
+        let mut queue = begun();
+        run(&mut queue, 1);
+        run(&mut queue, 1);
+        let Work::Item(running) = queue.begin(&SerialPassage::default(), NOW) else {
+            panic!("nothing runs");
         };
-        assert_eq!(back, [all]);
+        assert_eq!(
+            said(queue.give_back_carried()),
+            [recalled(10, 2), recalled(7, 2)]
+        );
+        let answers = said(queue.finish(running.key, NOW, value(1)).unwrap());
+        let [ToManager::Results { first, count, .. }] = answers[..] else {
+            panic!("{answers:?}");
+        };
+        assert_eq!((first, count), (9, 1));
         assert!(queue.is_idle());
     }
 
