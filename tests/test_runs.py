@@ -495,6 +495,8 @@ def test_a_program_has_a_meaning_without_a_manager() -> None:
 def test_wrong_arguments_are_told(manager: ex.Manager, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="as the source, expected an iterable"):
         manager.run(5, ex.JsonLines(tmp_path / "out.jsonl"))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"got the text 'in.jsonl' as the source"):
+        manager.run("in.jsonl", ex.JsonLines(tmp_path / "out.jsonl"))
     with pytest.raises(TypeError, match="as the sink, expected one such as"):
         manager.run([5], "out.jsonl")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match='expected "raise" or "skip"'):

@@ -191,7 +191,7 @@ class _Definitions:
         if function.__name__ == "<lambda>":
             # There may be two in a line.
             self._write(_compiled(function.__code__))
-        self._add_all((function.__defaults__, function.__kwdefaults__))
+        self._add_all((function.__defaults__, function.__kwdefaults__, function.__dict__))
         for cell in function.__closure__ or ():
             try:
                 self.add(cell.cell_contents)

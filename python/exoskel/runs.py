@@ -305,7 +305,7 @@ def run_reduction(
         _check_apart(source, sink)
         with contextlib.ExitStack() as stack:
             items = source
-            if isinstance(source, Source) or not isinstance(source, Iterable):
+            if isinstance(source, (Source, str, bytes)) or not isinstance(source, Iterable):
                 items = stack.enter_context(_items_of(source_of(source), 0))
             # A source that isn't there leaves no empty sink.
             sink.rewind(None)

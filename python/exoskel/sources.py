@@ -89,10 +89,14 @@ def source_of(items: Any) -> Source:
     Raises
     ------
     TypeError
-        If it is none of these.
+        If it is none of these; or a text, which is the name of a file rather than its letters.
     """
     if isinstance(items, Source):
         return items
+    if isinstance(items, (str, bytes)):
+        raise TypeError(
+            f"got the text {items!r:.60} as the source, expected an iterable or a source such as exoskel.JsonLines({items!r:.60}); list(text) gives its letters"
+        )
     if isinstance(items, AsyncIterable):
         return AsyncItems(items)
     if isinstance(items, Iterable):

@@ -22,6 +22,9 @@ const FULL: f64 = 0.9;
 /// Slots that spend less than this share of the time for which they have items in functions wait for the wire, or for the manager.
 const AT_WORK: f64 = 0.5;
 
+/// Of what a serial function can do, a rate that is enough: a slot that does nothing else is a little slower, and a second one would hardly help.
+const SERIAL: f64 = 0.95;
+
 /// Slots that are kept beyond what items cost, as a share.
 const RESERVE: f64 = 0.05;
 
@@ -277,8 +280,8 @@ impl Planner {
             self.is_told_late = true;
             return self.lack(Lack::Time, Duration::ZERO, now);
         }
-        if let Some((item, left)) = self.is_too_late(work, wanted) {
-            return self.lack(Lack::Deadline(item), PERSISTENCE.min(left / 4), now);
+        if let Some(item) = self.is_too_late(work, wanted) {
+            return self.lack(Lack::Deadline(item), wanted.persistence(), now);
         }
         let judged = self.estimates.judged()?;
         let limit = limit_of(&judged, work, self.estimates.at_work());
@@ -344,7 +347,7 @@ impl Planner {
         } else {
             f64::INFINITY
         };
-        let aim = wanted.rate.min(possible);
+        let aim = wanted.rate.min(possible * SERIAL);
         let needed = match aim.is_finite() {
             true if !self.settings.looks_for_limit => self.target + 1,
             true => self.needed(here, aim, wanted),
@@ -360,7 +363,7 @@ impl Planner {
             let is_at_end = self.target >= most && needed > self.target && aim.is_finite();
             let is_waiting = here < self.target;
             return match (is_at_end, is_waiting) {
-                (true, _) => self.lack(Lack::Degree(most), PERSISTENCE, now),
+                (true, _) => self.lack(Lack::Degree(most), wanted.persistence(), now),
                 (false, true) => self.lack(Lack::Workers(here, self.target), ABSENCE, now),
                 (false, false) => {
                     self.lacking = None;
@@ -409,8 +412,8 @@ impl Planner {
         self.estimates.cost_at_least(doubt, Certainty::Likely)
     }
 
-    /// How long an item takes and how much time is left, if some items can't be done by the deadline, with whatever slots.
-    fn is_too_late(&self, work: &Workload, wanted: Wanted) -> Option<(Duration, Duration)> {
+    /// How long an item takes, if some items can't be done by the deadline, with whatever slots.
+    fn is_too_late(&self, work: &Workload, wanted: Wanted) -> Option<Duration> {
         let (items, seconds) = wanted.left?;
         let seconds = seconds / AIM;
         let (cost, running) = (self.hasty_cost(), u64::from(work.running));
@@ -423,8 +426,10 @@ impl Planner {
         let by_running = (1..=items).contains(&running)
             && (longest(1) > counts * work.latest.as_secs_f64() + seconds
                 || longest(running) > counts * underway + seconds);
-        let in_time = |seconds: f64| Duration::from_secs_f64(seconds.clamp(0.0, 1e9));
-        (by_waiting || by_running).then(|| (in_time(cost), in_time(seconds)))
+        (by_waiting || by_running).then(|| {
+            let done = self.estimates.judged().filter(|judged| judged.items > 0);
+            in_time(done.map_or(cost, |judged| judged.cost.max(cost)))
+        })
     }
 
     /// Asks for more slots, of trusted domains first.
@@ -564,15 +569,17 @@ impl Planner {
 
     fn reason(&self, judged: &Span, wanted: Wanted) -> Reason {
         let cost = match judged.items {
+            // One that has run for so long takes no less.
             0 => self
                 .estimates
-                .cost_at_least(self.settings.doubt, Certainty::Likely),
+                .cost_at_least(self.settings.doubt, Certainty::Likely)
+                .max(self.estimates.underway_each()),
             _ => judged.cost,
         };
         Reason {
             rate: judged.rate,
             wanted: wanted.rate,
-            cost: Duration::from_secs_f64(cost.clamp(0.0, 1e9)),
+            cost: in_time(cost),
         }
     }
 }
@@ -601,6 +608,19 @@ struct Wanted {
     is_late: bool,
     /// Items that are to be done by a deadline, and the seconds that are left for them.
     left: Option<(u64, f64)>,
+}
+
+impl Wanted {
+    /// For how long something has to be lacking before it is told: near a deadline, not for long.
+    fn persistence(&self) -> Duration {
+        self.left.map_or(PERSISTENCE, |(_, seconds)| {
+            PERSISTENCE.min(in_time(seconds) / 4)
+        })
+    }
+}
+
+fn in_time(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds.clamp(0.0, 1e9))
 }
 
 /// What limits the rate, by what slots did and what waits.

@@ -252,6 +252,12 @@ impl Estimates {
         seen.unwrap_or(0.0).max(0.0)
     }
 
+    /// The same for each of them, on the average.
+    pub(super) fn underway_each(&self) -> f64 {
+        let running = self.seen.map_or(0, |seen| seen.running);
+        self.underway() / f64::from(running.max(1))
+    }
+
     /// How long slots were as many as now, as far as that is believed.
     pub(super) fn unchanged(&self) -> Duration {
         let now = self.looks.back().map_or(Duration::ZERO, |look| look.at);

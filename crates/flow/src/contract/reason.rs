@@ -124,11 +124,16 @@ impl fmt::Display for SlotDecision {
             Self::Recruit { reason, .. } | Self::Release { reason, .. } => reason.fmt(formatter),
             Self::Lacks(lack) => lack.fmt(formatter),
             Self::Met { rate, wanted } => {
+                let is_below = rate < wanted;
                 let (rate, wanted) = (Rate(*rate), Rate(*wanted));
                 write!(
                     formatter,
                     "{rate} items a second, the contract asks for {wanted}"
-                )
+                )?;
+                match is_below {
+                    true => formatter.write_str("; 3 % below that count as kept"),
+                    false => Ok(()),
+                }
             }
         }
     }
