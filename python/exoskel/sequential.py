@@ -71,7 +71,7 @@ def run_sequential(
         numbered = enumerate(items)
         if gives_many(structure):
             before, results = begun(structure, functions)
-            values = chain(
+            values: Iterator[Any] = chain(
                 _each(before, None, return_errors), _all_noted(results, numbered, return_errors)
             )
         else:
