@@ -47,6 +47,26 @@ def numbers_in(path: Path) -> list[int]:
     return [int(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.parametrize("kind", [ex.JsonLines, ex.Lines])
+def test_a_line_of_others_without_an_end_gets_one(tmp_path: Path, kind: type[ex.JsonLines]) -> None:
+    out = tmp_path / "out"
+    for before, after in ((b"", "a b "), (b"2", "2 a b "), (b"2\n", "2 a b ")):
+        out.write_bytes(before)
+        sink = kind(out)
+        sink.rewind(None)
+        for index, text in enumerate("ab"):
+            sink.write(index, text)
+        sink.commit()
+        sink.close()
+        assert out.read_text().replace('"', "").replace("\n", " ") == after
+    out.write_bytes(b"2")
+    sink = kind(out)
+    sink.rewind(None)
+    sink.close()
+    # Nothing was written.
+    assert out.read_bytes() == b"2"
+
+
 def test_a_run_appends_results_in_order(manager: ex.Manager, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     for _ in range(2):

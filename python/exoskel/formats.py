@@ -76,7 +76,18 @@ class _LineFile(ABC):
 
     def rewind(self, position: bytes | None) -> bytes:
         """Open the file, and cut it back; see `Sink.rewind`."""
-        return self._file.rewind(position)
+        where = self._file.rewind(position)
+        if position is None and self._has_open_line():
+            self._file.write(b"\n")
+        return where
+
+    def _has_open_line(self) -> bool:
+        """Say whether the last line there, which somebody else has written, has no end."""
+        if self._path == "-" or self._file.is_empty():
+            return False
+        with open(self._path, "rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read() != b"\n"
 
     def write(self, index: int, result: Any) -> None:
         """Append a line; see `Sink.write`."""
