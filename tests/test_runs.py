@@ -582,6 +582,11 @@ def knots(number: int) -> list[Knot]:
         (lambda: numpy.float32(2), lambda: numpy.float32(3)),
         (lambda: {"one", "two", "three"}, lambda: {"one", "two", "four"}),
         (lambda: frozenset({1}), lambda: frozenset({2})),
+        (
+            lambda: numpy.ma.masked_array([1, 2], [False, True]),
+            lambda: numpy.ma.masked_array([1, 2], [True, False]),
+        ),
+        (lambda: collections.defaultdict(int, a=1), lambda: collections.defaultdict(int, a=2)),
         (lambda: Path("a"), lambda: Path("b")),
         (lambda: Decimal("1.0"), lambda: Decimal("1.1")),
         (lambda: re.compile("a"), lambda: re.compile("b")),

@@ -167,24 +167,23 @@ class _Definitions:
         if any(f"{module}.".startswith(_RANDOM_MODULES) for module in modules):
             return
         numpy = sys.modules.get("numpy")
-        if numpy is not None and isinstance(value, numpy.ndarray) and not value.dtype.hasobject:
+        arrays = () if numpy is None else (numpy.ndarray, numpy.memmap)
+        if numpy is not None and type(value) in arrays and not value.dtype.hasobject:
             self._write(f"{value.dtype.str} {value.shape}")
             self._digest.update(numpy.ascontiguousarray(value).data)
             return
         try:
             reduce = copyreg.dispatch_table.get(type(value))
             reduced = value.__reduce_ex__(4) if reduce is None else reduce(value)
+            if isinstance(reduced, str):
+                reduced = (reduced,)
+            parts: list[Any] = list(reduced[:3])
+            # What it holds, if it is a list or a dict of another class: iterators.
+            parts += [None if items is None else list(items) for items in reduced[3:5]]
         except Exception:
             # Locks and open files, say, and what holds them.
-            self.add(getattr(value, "__dict__", None))
-            return
-        if isinstance(reduced, str):
-            self._write(reduced)
-        else:
-            # The last two may be iterators over what it holds.
-            made, state = reduced[:3], reduced[3:5]
-            self._add_all(made)
-            self._add_all([None if items is None else list(items) for items in state])
+            parts = [getattr(value, "__dict__", None)]
+        self._add_all(parts)
 
     def _add_function(self, function: types.FunctionType) -> None:
         self._write(_source(function, function.__code__))
