@@ -80,6 +80,12 @@ pub enum Action {
         /// Who has not answered.
         slot: SlotId,
     },
+    /// The slot is to end and waits for grants, as all slots do, and nobody has made room for so long. It may go; its items are put back when it is
+    /// [removed](crate::Scheduler::remove_slot).
+    LetGo {
+        /// Who waits.
+        slot: SlotId,
+    },
     /// This is the item's outcome: it will not be run again.
     Failed {
         /// Whose item.

@@ -33,6 +33,8 @@ enum Owed {
         frame: FrameId,
         index: Index,
     },
+    /// Nothing: it waits for room, as all slots do, which are to end. So much has been done and taken by then.
+    Nothing { finished: u64, taken: u64 },
 }
 
 /// What slots owe, and for how long at least.
@@ -43,9 +45,10 @@ pub(crate) struct OwedAnswers {
 }
 
 impl Scheduler {
-    /// Names slots that owe an answer for too long. Only what has a time limit is looked at, and what nobody needs any more.
+    /// Names slots that owe an answer for too long, or wait for too long for room. Only what has a time limit is looked at, what nobody needs any
+    /// more, and slots that are to end where no others are.
     pub(crate) fn look_for_overdue(&mut self, now: Duration) {
-        if !self.streams.iter().any(Stream::is_watched) {
+        if !self.all_end() && !self.streams.iter().any(Stream::is_watched) {
             self.owed_answers.known.clear();
             return;
         }
@@ -62,15 +65,18 @@ impl Scheduler {
         let mut overdue = Vec::new();
         for (key, most) in owed {
             let age = known.get(&key).map_or(Duration::ZERO, |age| *age + passed);
-            let is_overdue = age > most && overdue.last() != Some(&key.0);
+            let is_overdue = age > most && overdue.last().is_none_or(|(slot, _)| *slot != key.0);
             if is_overdue {
-                overdue.push(key.0);
+                overdue.push(key);
             }
             // Who is told of is soon gone.
             let age = if is_overdue { Duration::ZERO } else { age };
             self.owed_answers.known.insert(key, age);
         }
-        let overdue = overdue.into_iter().map(|slot| Action::Overdue { slot });
+        let overdue = overdue.into_iter().map(|(slot, owed)| match owed {
+            Owed::Nothing { .. } => Action::LetGo { slot },
+            _ => Action::Overdue { slot },
+        });
         self.actions.extend(overdue);
         if !self.owed_answers.known.is_empty() {
             self.wake_at(now.saturating_add(pause));
@@ -113,7 +119,34 @@ impl Scheduler {
                 owed.insert((slot.id, granted), slot.answer_time(&self.config));
             }
         }
+        if let Some(nothing) = self.waits_for_room() {
+            let slots = self.slots.iter().filter(|(_, slot)| slot.owed_items() > 0);
+            owed.extend(slots.map(|(_, slot)| ((slot.id, nothing), self.config.answer_time)));
+        }
         owed
+    }
+
+    /// Whether there are slots, and all of them are to end.
+    fn all_end(&self) -> bool {
+        self.slots.usable() == 0 && self.slots.iter().next().is_some()
+    }
+
+    /// Whether all slots are to end and wait for room for their results. Slots that work would make room; a user who takes results may yet.
+    fn waits_for_room(&self) -> Option<Owed> {
+        let mut slots = self.slots.iter();
+        let are_done = self.all_end() && slots.all(|(_, slot)| slot.running_items == 0);
+        let mut waiting = self
+            .streams
+            .iter()
+            .flat_map(|stream| stream.waiting.values());
+        if !are_done || waiting.any(|one| one.granted) {
+            return None;
+        }
+        let progress = self.streams.iter().map(Stream::progress);
+        let (finished, taken) = progress.fold((0, 0), |(finished, taken), one| {
+            (finished + one.finished, taken + one.taken)
+        });
+        Some(Owed::Nothing { finished, taken })
     }
 }
 

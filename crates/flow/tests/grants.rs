@@ -285,7 +285,10 @@ proptest! {
                     }
                     // Nothing is given back, which is allowed.
                     Action::Recall { slot, frame, .. } => scheduler.recalled(slot, frame, 0, 0, now),
-                    Action::Interrupt { .. } | Action::Failed { .. } | Action::Overdue { .. } => {}
+                    Action::Interrupt { .. }
+                    | Action::Failed { .. }
+                    | Action::Overdue { .. }
+                    | Action::LetGo { .. } => {}
                 }
             }
             let place = (number / 7 % slots) as usize;

@@ -17,6 +17,7 @@ struct Run {
     given: Vec<(FrameId, Index, u32)>,
     granted: Vec<(FrameId, Index)>,
     overdue: Vec<SlotId>,
+    let_go: Vec<SlotId>,
 }
 
 impl Run {
@@ -40,6 +41,7 @@ impl Run {
             given: Vec::new(),
             granted: Vec::new(),
             overdue: Vec::new(),
+            let_go: Vec::new(),
         };
         run.look();
         run
@@ -75,6 +77,7 @@ impl Run {
                 } => self.given.push((frame, first, count)),
                 Action::Grant { frame, index, .. } => self.granted.push((frame, index)),
                 Action::Overdue { slot } => self.overdue.push(slot),
+                Action::LetGo { slot } => self.let_go.push(slot),
                 _ => {}
             }
         }
@@ -266,4 +269,60 @@ fn who_stood_still_takes_nobody_for_overdue() {
     assert_eq!(run.overdue, []);
     run.pass(answer_time());
     assert_eq!(run.overdue, [SLOT]);
+}
+
+/// Two results: the first one takes all the room there is, the second one waits at a slot that is to end.
+fn waiting_at_a_slot_that_is_to_end() -> Run {
+    let mut run = Run::new(None, &[1, 1]);
+    let budget = SchedulerConfig::default().result_budget_bytes;
+    for bytes in [budget, 1 << 20] {
+        let (frame, first, _) = run.given.remove(0);
+        let items = first..first + 1;
+        let announced = run.scheduler.announced(SLOT, frame, items, bytes, run.now);
+        announced.expect("it is new");
+        run.look();
+        if run.granted.contains(&(frame, first)) {
+            let results = Results {
+                sizes: &[bytes],
+                ..of_one(frame, first)
+            };
+            let accepted = run.scheduler.results(SLOT, results, run.now);
+            assert!(accepted.expect("within its grant").is_some());
+            run.look();
+        }
+    }
+    assert_eq!(run.granted.len(), 1, "there is room for one of them");
+    run.scheduler.drain_slot(SLOT, run.now);
+    run.look();
+    run
+}
+
+#[test]
+fn who_is_to_end_and_waits_for_room_that_nobody_makes_is_let_go() {
+    let mut run = waiting_at_a_slot_that_is_to_end();
+    run.pass(answer_time());
+    assert_eq!(run.let_go, []);
+    run.pass(answer_time() / 10);
+    assert_eq!((&run.let_go[..], &run.overdue[..]), (&[SLOT][..], &[][..]));
+    run.scheduler.remove_slot(SLOT, Departure::Orderly, run.now);
+    let other = SlotId(8);
+    run.scheduler.add_slot(other, run.now).expect("a slot");
+    run.look();
+    let again: Vec<Index> = run.given.iter().map(|(_, first, _)| *first).collect();
+    assert_eq!(again, [1], "what waited runs again");
+}
+
+#[test]
+fn who_is_to_end_waits_for_whoever_may_make_room() {
+    let mut run = waiting_at_a_slot_that_is_to_end();
+    run.pass(answer_time() / 2);
+    // The user takes a result in the end.
+    run.scheduler.taken(run.stream, 0, 1, run.now);
+    run.look();
+    assert_eq!(run.granted.len(), 2);
+    let mut run = waiting_at_a_slot_that_is_to_end();
+    run.pass(answer_time() / 2);
+    run.scheduler.add_slot(SlotId(8), run.now).expect("a slot");
+    run.pass(answer_time() * 2);
+    assert_eq!(run.let_go, []);
 }

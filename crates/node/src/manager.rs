@@ -409,6 +409,10 @@ impl ManagerMachine {
                 self.dismiss(session, UNANSWERED.into());
                 None
             }
+            Effect::LetGo { slot } => Some(ManagerAction::Close {
+                session: SessionId(slot),
+                reason: CloseReason::Finished,
+            }),
             Effect::LostTrack { stream } => Some(ManagerAction::LostTrack { stream }),
         }
     }

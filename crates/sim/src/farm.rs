@@ -416,7 +416,10 @@ impl FarmRun<'_> {
                     let at = self.free + self.farm.latency_to(slot.0);
                     self.agenda.plan(at, Event::Interrupt(slot.0, frame, index));
                 }
-                Action::Grant { .. } | Action::Failed { .. } | Action::Overdue { .. } => {
+                Action::Grant { .. }
+                | Action::Failed { .. }
+                | Action::Overdue { .. }
+                | Action::LetGo { .. } => {
                     return self.broken(format!("got {action:?}, expected none such"));
                 }
             }

@@ -119,6 +119,8 @@ fn what_was_broken_once_holds() {
     play(9_122_600);
     // An item with an exception ran when the state before it was too large to send, and was given back with its neighbours.
     play(9_198_866);
+    // The only slot was to end, and waited for room for its results, which nobody made.
+    play(9_196_265);
 }
 
 /// Aim: a manager that comes back after a crash knows nothing, and nothing of its former life counts: each item of each

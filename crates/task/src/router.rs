@@ -99,6 +99,11 @@ pub enum Effect {
         /// The slot.
         slot: u32,
     },
+    /// The slot is to end and waits for room that nobody makes: it may go, and its items run again.
+    LetGo {
+        /// The slot.
+        slot: u32,
+    },
     /// A token isn't here although its item must run. Can't be: a token is kept until its result counts. SegmentEnding the
     /// stream is better than waiting for ever.
     LostTrack {

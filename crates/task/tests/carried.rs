@@ -125,7 +125,10 @@ impl Site {
                     self.router.taken(STREAM, first, count, NOW);
                 }
                 Effect::Total { count, .. } => self.total = Some(count),
-                Effect::Ends { .. } | Effect::LostTrack { .. } | Effect::Overdue { .. } => {
+                Effect::Ends { .. }
+                | Effect::LostTrack { .. }
+                | Effect::Overdue { .. }
+                | Effect::LetGo { .. } => {
                     panic!("lost track")
                 }
             }

@@ -121,7 +121,8 @@ impl Site {
                 Effect::LostTrack { .. }
                 | Effect::Total { .. }
                 | Effect::Ends { .. }
-                | Effect::Overdue { .. } => {
+                | Effect::Overdue { .. }
+                | Effect::LetGo { .. } => {
                     panic!("the token of an item that must run is gone")
                 }
             }

@@ -123,7 +123,8 @@ impl Site {
                 Effect::LostTrack { .. }
                 | Effect::Total { .. }
                 | Effect::Ends { .. }
-                | Effect::Overdue { .. } => {
+                | Effect::Overdue { .. }
+                | Effect::LetGo { .. } => {
                     panic!("lost track")
                 }
             }

@@ -138,7 +138,10 @@ impl Site {
                 }
                 Effect::Deliver { outcomes, .. } => self.outcomes.push(outcomes),
                 Effect::Total { count, .. } => self.total = Some(count),
-                Effect::Ends { .. } | Effect::LostTrack { .. } | Effect::Overdue { .. } => {
+                Effect::Ends { .. }
+                | Effect::LostTrack { .. }
+                | Effect::Overdue { .. }
+                | Effect::LetGo { .. } => {
                     panic!("lost track")
                 }
             }

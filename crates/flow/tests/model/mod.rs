@@ -390,6 +390,7 @@ impl World {
                     process.inbox.push_back(action);
                 }
                 Action::Overdue { .. } => unreachable!("there are no time limits"),
+                Action::LetGo { .. } => unreachable!("nobody waits for so long"),
                 Action::Failed {
                     stream,
                     segment,
@@ -718,7 +719,7 @@ impl World {
             Some(Action::Interrupt { frame, index, .. }) => {
                 process.large.remove(&(frame, index));
             }
-            Some(Action::Failed { .. } | Action::Overdue { .. }) => {
+            Some(Action::Failed { .. } | Action::Overdue { .. } | Action::LetGo { .. }) => {
                 unreachable!("never sent to a slot")
             }
         }

@@ -446,7 +446,8 @@ impl<'a> ContractRun<'a> {
                 Action::Grant { .. }
                 | Action::Interrupt { .. }
                 | Action::Failed { .. }
-                | Action::Overdue { .. } => {
+                | Action::Overdue { .. }
+                | Action::LetGo { .. } => {
                     return self.broken(format!("got {action:?}, expected none such"));
                 }
             }

@@ -36,6 +36,9 @@ impl Router {
                 let frame = frame.0;
                 self.send(slot.0, &ToSlot::Interrupt { frame, index });
             }
+            Action::LetGo { slot } => {
+                self.effects.push_back(Effect::LetGo { slot: slot.0 });
+            }
             Action::Overdue { slot } => {
                 self.effects.push_back(Effect::Overdue { slot: slot.0 });
             }

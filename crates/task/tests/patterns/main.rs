@@ -141,6 +141,7 @@ impl Site {
                 Effect::Total { count, .. } => assert_eq!(self.total.replace(count), None),
                 Effect::Ends { ends, .. } => self.ends.extend(ends),
                 Effect::Overdue { .. } => panic!("nothing has a time limit"),
+                Effect::LetGo { .. } => panic!("no slot is to end"),
                 Effect::LostTrack { .. } => panic!("the token of an item that must run is gone"),
             }
         }
