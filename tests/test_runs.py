@@ -557,6 +557,13 @@ class Adds:
         self.number = number
 
 
+class AttributesOf(dict[str, int]):
+    """A dict whose items are attributes, and which says so badly."""
+
+    def __getattr__(self, name: str) -> int:
+        return self[name]
+
+
 class Knot:
     """Values that refer to each other."""
 
@@ -582,6 +589,18 @@ def knots(number: int) -> list[Knot]:
         (lambda: numpy.float32(2), lambda: numpy.float32(3)),
         (lambda: {"one", "two", "three"}, lambda: {"one", "two", "four"}),
         (lambda: frozenset({1}), lambda: frozenset({2})),
+        (lambda: 10**5000, lambda: 10**5000 + 1),
+        (lambda: "a".join, lambda: "b".join),
+        (
+            lambda: numpy.array(["2020-01-01"], "M8[D]"),
+            lambda: numpy.array(["2020-01-02"], "M8[D]"),
+        ),
+        (lambda: numpy.ones(2, numpy.longdouble), lambda: numpy.zeros(2, numpy.longdouble)),
+        (
+            lambda: numpy.array([(1, 2.0)], [("a", "i4"), ("b", "f8")]),
+            lambda: numpy.array([(1, 3.0)], [("a", "i4"), ("b", "f8")]),
+        ),
+        (lambda: AttributesOf(a=1), lambda: AttributesOf(a=2)),
         (
             lambda: numpy.ma.masked_array([1, 2], [False, True]),
             lambda: numpy.ma.masked_array([1, 2], [True, False]),
@@ -656,11 +675,16 @@ class Adds:
 def add(number, item):
     return number + item
 
+class Names(set):
+    pass
+
 STEPS = {"one", "two", "three", "four", "five"}
+NAMES = Names(STEPS)
+IS_NAME = lambda name: name in {"one", "two", "three", "four"}
 OFFSETS = numpy.arange(int(sys.argv[1]))
 
 def offset(item):
-    return int(item + OFFSETS.sum() + len(STEPS))
+    return int(item + OFFSETS.sum() + len(STEPS) + len(NAMES) + IS_NAME("one"))
 
 program = ex.Pipeline(functools.partial(add, 1), Adds(2), offset, functools.partial(numpy.dot, 1))
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import inspect
 import re
 import sys
 import types
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -23,10 +24,13 @@ OBJECTS_MAX = 100_000
 # So many global variables have a digest of their own, so that an error can name them.
 NAMED_MAX = 1_000
 _PLAIN = (int, float, complex, str, bytes, bool, type(None))
+_NAMED = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 # So deep. What is deeper can hardly be pickled either.
 DEPTH_MAX = 100
 # Generators of random numbers: whoever uses one wants another number each time.
 _RANDOM_MODULES = ("random.", "_random.", "numpy.random.")
+# The last one refers to what it holds weakly.
+_SETS = (set, frozenset, weakref.WeakSet)
 # As in `<function f at 0x7f4d2c1b9d00>`: it is another one in each process.
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
@@ -65,8 +69,9 @@ def program_text(shown: str, functions: Iterable[Callable[..., Any]], pickles: l
 
 
 def _name(value: Any) -> str:
-    name = getattr(value, "__qualname__", type(value).__qualname__)
-    return f"{getattr(value, '__module__', '')}.{name}"
+    # Whatever an object says of itself, with a `__getattr__` of its own, is no name.
+    named = value if isinstance(value, _NAMED) else type(value)
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 class _Definitions:
@@ -93,7 +98,10 @@ class _Definitions:
 
     def add(self, value: Any) -> None:
         """Add a value and what it refers to."""
-        if isinstance(value, _PLAIN):
+        if isinstance(value, int) and not isinstance(value, bool):
+            # As many digits as it has: as a decimal it may have too many.
+            self._write(f"{type(value).__qualname__} {hex(int(value))}")
+        elif isinstance(value, _PLAIN):
             self._write(repr(value))
         elif isinstance(value, types.ModuleType):
             self._write(value.__name__)
@@ -112,11 +120,14 @@ class _Definitions:
             self._write(f"dict of {len(value)}")
             self._add_all(value.keys())
             self._add_all(value.values())
-        elif type(value) in (set, frozenset):
+        elif isinstance(value, _SETS):
             # Texts have another order in each process.
-            self._write(f"{type(value).__name__} of {len(value)}")
+            self.add(type(value))
             for digest in sorted(map(self._digest_of, value)):
                 self._write(digest)
+            self.add(
+                getattr(value, "__dict__", None) if isinstance(value, (set, frozenset)) else None
+            )
         else:
             self._add_definition(value)
 
@@ -152,7 +163,8 @@ class _Definitions:
             if _is_of_script(value):
                 self._add_class(value)
         elif isinstance(value, types.BuiltinFunctionType):
-            return
+            # Of which module it is, or the method of which object.
+            self.add(value.__self__)
         elif isinstance(value, functools.partial):
             self._add_all((value.func, value.args, value.keywords))
         elif isinstance(value, functools._lru_cache_wrapper):
@@ -169,8 +181,7 @@ class _Definitions:
         numpy = sys.modules.get("numpy")
         arrays = () if numpy is None else (numpy.ndarray, numpy.memmap)
         if numpy is not None and type(value) in arrays and not value.dtype.hasobject:
-            self._write(f"{value.dtype.str} {value.shape}")
-            self._digest.update(numpy.ascontiguousarray(value).data)
+            self._add_array(value)
             return
         try:
             reduce = copyreg.dispatch_table.get(type(value))
@@ -184,6 +195,18 @@ class _Definitions:
             # Locks and open files, say, and what holds them.
             parts = [getattr(value, "__dict__", None)]
         self._add_all(parts)
+
+    def _add_array(self, array: Any) -> None:
+        """Add the elements of an array, without what stands between them."""
+        self._write(f"{array.dtype.str} {array.shape}")
+        if array.dtype.names is not None:
+            for name in array.dtype.names:
+                self._write(name)
+                self._add_array(array[name])
+        elif array.dtype.char in "gG":  # with more bytes than bits
+            self._write(" ".join(map(repr, array.ravel())))
+        else:
+            self._digest.update(array.tobytes())
 
     def _add_function(self, function: types.FunctionType) -> None:
         self._write(_source(function, function.__code__))
@@ -243,11 +266,17 @@ def _source(value: Any, code: types.CodeType | None) -> str:
 
 
 def _compiled(code: types.CodeType) -> str:
-    inner = [
-        _compiled(part) if isinstance(part, types.CodeType) else repr(part)
-        for part in code.co_consts
-    ]
-    return f"{code.co_code.hex()} {code.co_names} {inner}"
+    return f"{code.co_code.hex()} {code.co_names} {list(map(_constant, code.co_consts))}"
+
+
+def _constant(value: Any) -> str:
+    if isinstance(value, types.CodeType):
+        return _compiled(value)
+    if isinstance(value, frozenset):
+        return f"frozenset {sorted(map(_constant, value))}"
+    if isinstance(value, tuple):
+        return f"tuple {list(map(_constant, value))}"
+    return repr(value)
 
 
 def _names(code: types.CodeType) -> Iterable[str]:
