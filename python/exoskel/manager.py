@@ -260,7 +260,7 @@ class Manager:
         own = {"timeout": timeout, "retries_on": retries_on}
 
         def described() -> str:
-            return program_text(self._shown, flatten(self._plan.program)[1], self._pickles)
+            return program_text(*flatten(self._plan.program), self._pickles)
 
         if self._plan.program.carries and journal is not None:
             raise JournalError(

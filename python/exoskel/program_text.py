@@ -4,38 +4,53 @@ Pickles won't do: two pickles of the same function may differ, and those of a ch
 """
 
 import copyreg
+import dis
 import functools
 import hashlib
 import inspect
-import re
+import marshal
+import os
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, ItemsView, Iterable, KeysView, ValuesView
 from typing import Any
 
 from .modules import collect
 from .script import NAMES
+from .skeletons import Structure
 
 __all__ = ["program_text"]
 
-# So many objects of a script are looked through.
-OBJECTS_MAX = 100_000
-# So many global variables have a digest of their own, so that an error can name them.
-NAMED_MAX = 1_000
+# So many objects of a value are looked through, of an element of a set so many, and so many global variables.
+OBJECTS_MAX = 1_000_000
+ELEMENT_OBJECTS_MAX = 1_000
+VARIABLES_MAX = 10_000
+
 _PLAIN = (int, float, complex, str, bytes, bool, type(None))
+_DEFINITIONS = (type, types.FunctionType, types.ModuleType)
 _NAMED = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
-# So deep. What is deeper can hardly be pickled either.
-DEPTH_MAX = 100
-# Generators of random numbers: whoever uses one wants another number each time.
-_RANDOM_MODULES = ("random.", "_random.", "numpy.random.")
 # The last one refers to what it holds weakly.
 _SETS = (set, frozenset, weakref.WeakSet)
-# As in `<function f at 0x7f4d2c1b9d00>`: it is another one in each process.
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_LISTED = (list, tuple, KeysView, ValuesView, ItemsView)
+# Generators of random numbers: whoever uses one wants another number each time.
+_RANDOM_MODULES = ("random.", "_random.", "numpy.random.")
+# What every class has, or Python keeps for itself.
+_OF_CLASSES = {
+    "__annotations__",
+    "__dict__",
+    "__doc__",
+    "__firstlineno__",
+    "__module__",
+    "__static_attributes__",
+    "__weakref__",
+    "_abc_impl",
+}
 
 
-def program_text(shown: str, functions: Iterable[Callable[..., Any]], pickles: list[bytes]) -> str:
+def program_text(
+    structure: Structure, functions: Iterable[Callable[..., Any]], pickles: list[bytes]
+) -> str:
     """Say what a program is.
 
     Of a function of the script, its source text counts and that of all functions and classes of the script that it uses, with the
@@ -45,8 +60,8 @@ def program_text(shown: str, functions: Iterable[Callable[..., Any]], pickles: l
 
     Parameters
     ----------
-    shown : str
-        The program as it is shown.
+    structure : tuple
+        The program, as `flatten` has it.
     functions : iterable of callable
         Its functions.
     pickles : list of bytes
@@ -57,15 +72,18 @@ def program_text(shown: str, functions: Iterable[Callable[..., Any]], pickles: l
     str
         One line.
     """
-    parts = [_ADDRESS.sub("", shown)]
-    variables: dict[str, str] = {}
-    for function in functions:
-        digest = hashlib.sha256()
-        _Definitions(digest, variables).add(function)
-        parts.append(f"{_name(function)} {digest.hexdigest()[:16]}")
-    parts += [f"{name} {digest}" for name, digest in sorted(variables.items())]
+    variables = _Variables()
+    parts = [_structure_text(structure)]
+    parts += [f"{_name(function)} {variables.digest(function)}" for function in functions]
+    parts += [f"{name} {digest}" for name, digest in sorted(variables.digests().items())]
     parts += [f"{source.name} {source.digest[:16]}" for source in collect(pickles).values()]
     return ", ".join(dict.fromkeys(parts))
+
+
+def _structure_text(structure: Any) -> str:
+    if isinstance(structure, tuple):
+        return f"({' '.join(map(_structure_text, structure))})"
+    return str(structure)
 
 
 def _name(value: Any) -> str:
@@ -74,127 +92,190 @@ def _name(value: Any) -> str:
     return f"{named.__module__}.{named.__qualname__}"
 
 
-class _Definitions:
-    """The definitions that something of a script refers to, and the values that these use, each once.
+class _Variables:
+    """The global variables that functions of a script use: each has a digest of its own, so that an error can name it."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Any] = {}
+
+    def add(self, name: str, value: Any) -> None:
+        """Add a variable, if it isn't known."""
+        if len(self._found) < VARIABLES_MAX:
+            self._found.setdefault(name, value)
+
+    def digest(self, value: Any) -> str:
+        """Return the digest of a value, and add the variables that it uses."""
+        walk = _Walk(self, OBJECTS_MAX)
+        walk.add(value)
+        return walk.hexdigest()
+
+    def digests(self) -> dict[str, str]:
+        """Return the digest of each variable, those included that they use."""
+        found: dict[str, str] = {}
+        while len(found) < len(self._found):
+            for name, value in list(self._found.items()):
+                if name not in found:
+                    found[name] = self.digest(value)
+        return found
+
+
+class _Walk:
+    """A walk through all that a value refers to, each object once and in an order that is the same in all processes.
 
     Parameters
     ----------
-    digest : hash
-        What they are written to.
-    variables : dict
-        Gets the digests of global variables.
-    around : _Definitions or None
-        Those that this is a part of, if it has a digest of its own.
+    variables : _Variables or None
+        Gets the global variables. None: of functions and classes, only names count, and sets aren't opened.
+    objects_max : int
+        So many objects are looked through.
     """
 
-    def __init__(
-        self, digest: Any, variables: dict[str, str], around: "_Definitions | None" = None
-    ) -> None:
-        self._digest = digest
+    def __init__(self, variables: _Variables | None, objects_max: int) -> None:
+        self._digest = hashlib.sha256()
         self._variables = variables
-        self._around = around
-        self._depth: int = 0 if around is None else around._depth
-        self._seen: dict[int, Any] = {}
+        self._objects_max = objects_max
+        # By identity: its number, and the object, so that no other one gets the same identity.
+        self._seen: dict[int, tuple[int, Any]] = {}
+        # Functions and classes of which only the names were written.
+        self.definitions: dict[str, Any] = {}
+        self._left: list[Any] = []
+
+    def hexdigest(self) -> str:
+        """Return the digest of what was added."""
+        return self._digest.hexdigest()[:16]
 
     def add(self, value: Any) -> None:
-        """Add a value and what it refers to."""
-        if isinstance(value, int) and not isinstance(value, bool):
-            # As many digits as it has: as a decimal it may have too many.
-            self._write(f"{type(value).__qualname__} {hex(int(value))}")
-        elif isinstance(value, _PLAIN):
-            self._write(repr(value))
-        elif isinstance(value, types.ModuleType):
-            self._write(value.__name__)
-        elif self._depth < DEPTH_MAX and self._is_new(value):
-            self._depth += 1
-            self._add_new(value)
-            self._depth -= 1
+        """Add a value, and all that it refers to."""
+        self._left.append(value)
+        while self._left:
+            value = self._left.pop()
+            if type(value) in _PLAIN:
+                self._add_plain(value)
+            elif isinstance(value, types.ModuleType):
+                self._write(value.__name__)
+            elif (known := self._seen.get(id(value))) is not None:
+                self._write(f"object {known[0]}")
+            elif len(self._seen) >= self._objects_max:
+                self._write("one of too many")
+            else:
+                self._seen[id(value)] = (len(self._seen), value)
+                self._add_new(value)
+
+    def _follow(self, values: Iterable[Any]) -> None:
+        """Have these values come next, in this order."""
+        self._left.extend(reversed(list(values)))
+
+    def _add_plain(self, value: Any) -> None:
+        kind = type(value)
+        if kind is bytes:
+            self._write("bytes")
+            self._write_data(value)
+        elif kind is str:
+            self._write("str")
+            self._write(value)
         else:
-            self._write("known, or too much of it")
+            # As a decimal an integer may have too many digits.
+            self._write(hex(value) if kind is int else repr(value))
 
     def _add_new(self, value: Any) -> None:
-        if type(value) in (tuple, list):
-            self._write(f"{type(value).__name__} of {len(value)}")
-            self._add_all(value)
-        elif type(value) is dict:
-            self._write(f"dict of {len(value)}")
-            self._add_all(value.keys())
-            self._add_all(value.values())
+        kind = type(value)
+        if kind in (list, tuple) or isinstance(value, _LISTED[2:]):
+            self._write(f"{kind.__name__} of {len(value)}")
+            self._add_listed(list(value))
+        elif kind is dict or kind is types.MappingProxyType:
+            self._write(f"{kind.__name__} of {len(value)}")
+            self._follow([list(value.keys()), list(value.values())])
         elif isinstance(value, _SETS):
-            # Texts have another order in each process.
-            self.add(type(value))
-            for digest in sorted(map(self._digest_of, value)):
-                self._write(digest)
-            self.add(
-                getattr(value, "__dict__", None) if isinstance(value, (set, frozenset)) else None
-            )
-        else:
+            self._add_set(value)
+        elif kind in (bytearray, memoryview):
+            self._write(kind.__name__)
+            self._write_data(bytes(value) if kind is memoryview else value)
+        elif isinstance(value, types.CodeType):
+            self._write(_compiled(value))
+        elif isinstance(value, (type, types.FunctionType)):
             self._add_definition(value)
+        elif isinstance(value, types.MethodType):
+            self._follow([value.__func__, value.__self__])
+        elif isinstance(value, types.BuiltinFunctionType):
+            # Of which module it is, or the method of which object.
+            self._write(_name(value))
+            self._follow([value.__self__])
+        elif isinstance(value, property):
+            self._follow([value.fget, value.fset, value.fdel])
+        elif isinstance(value, (classmethod, staticmethod, functools._lru_cache_wrapper)):
+            self._write(_name(value))
+            self._follow([value.__wrapped__])
+        elif isinstance(value, functools.cached_property):
+            self._follow([value.func])
+        else:
+            self._add_object(value)
 
-    def _digest_of(self, value: Any) -> str:
-        digest = hashlib.sha256()
-        _Definitions(digest, self._variables, self).add(value)
-        return digest.hexdigest()[:16]
+    def _add_listed(self, values: list[Any]) -> None:
+        if set(map(type, values)).issubset(_PLAIN):
+            # The first version writes what is equal equally.
+            self._write_data(marshal.dumps(values, 0))
+        else:
+            self._follow(values)
 
-    def _add_all(self, values: Iterable[Any]) -> None:
-        for value in values:
-            self.add(value)
-
-    def _is_new(self, value: Any) -> bool:
-        if len(self._seen) >= OBJECTS_MAX:
-            return False
-        place: _Definitions | None = self
-        while place is not None:
-            if id(value) in place._seen:
-                return False
-            place = place._around
-        # Kept, so that no other object gets the same number.
-        self._seen[id(value)] = value
-        return True
+    def _add_set(self, value: Any) -> None:
+        """Add a set, whose order is another one in each process."""
+        values = list(value)
+        self._write(f"a set of {len(values)}")
+        follow: list[Any] = [type(value)]
+        if isinstance(value, (set, frozenset)):
+            follow.append(getattr(value, "__dict__", None))
+        kinds = set(map(type, values))
+        if len(kinds) == 1 and kinds.issubset((int, str, bytes)):
+            self._write_data(marshal.dumps(sorted(values), 0))
+        elif self._variables is not None:
+            digests = []
+            definitions: dict[str, Any] = {}
+            for element in values:
+                walk = _Walk(None, ELEMENT_OBJECTS_MAX)
+                walk.add(element)
+                digests.append(walk.hexdigest())
+                definitions.update(walk.definitions)
+            self._write(" ".join(sorted(digests)))
+            follow += [definition for _, definition in sorted(definitions.items())]
+        self._follow(follow)
 
     def _add_definition(self, value: Any) -> None:
         self._write(_name(value))
-        if isinstance(value, types.MethodType):
-            self._add_all((value.__func__, value.__self__))
-        elif isinstance(value, types.FunctionType):
-            if _is_of_script(value):
-                self._add_function(value)
+        if not _is_of_script(value):
+            return
+        if self._variables is None:
+            self.definitions[_name(value)] = value
         elif isinstance(value, type):
-            if _is_of_script(value):
-                self._add_class(value)
-        elif isinstance(value, types.BuiltinFunctionType):
-            # Of which module it is, or the method of which object.
-            self.add(value.__self__)
-        elif isinstance(value, functools.partial):
-            self._add_all((value.func, value.args, value.keywords))
-        elif isinstance(value, functools._lru_cache_wrapper):
-            self.add(value.__wrapped__)
+            self._add_class(value)
         else:
-            self.add(type(value))
-            self._add_contents(value)
+            self._add_function(value)
 
-    def _add_contents(self, value: Any) -> None:
+    def _add_object(self, value: Any) -> None:
         """Add what an object holds: what its pickle would."""
-        modules = (kind.__module__ for kind in type(value).__mro__)
+        kind = type(value)
+        self._write(_name(value))
+        modules = (one.__module__ for one in kind.__mro__)
         if any(f"{module}.".startswith(_RANDOM_MODULES) for module in modules):
+            return
+        if value is os.environ:
             return
         numpy = sys.modules.get("numpy")
         arrays = () if numpy is None else (numpy.ndarray, numpy.memmap)
-        if numpy is not None and type(value) in arrays and not value.dtype.hasobject:
+        if kind in arrays and not value.dtype.hasobject:
             self._add_array(value)
             return
         try:
-            reduce = copyreg.dispatch_table.get(type(value))
+            reduce = copyreg.dispatch_table.get(kind)
             reduced = value.__reduce_ex__(4) if reduce is None else reduce(value)
             if isinstance(reduced, str):
                 reduced = (reduced,)
-            parts: list[Any] = list(reduced[:3])
+            parts = list(reduced[:3])
             # What it holds, if it is a list or a dict of another class: iterators.
             parts += [None if items is None else list(items) for items in reduced[3:5]]
         except Exception:
             # Locks and open files, say, and what holds them.
             parts = [getattr(value, "__dict__", None)]
-        self._add_all(parts)
+        self._follow([kind, *parts])
 
     def _add_array(self, array: Any) -> None:
         """Add the elements of an array, without what stands between them."""
@@ -205,48 +286,49 @@ class _Definitions:
                 self._add_array(array[name])
         elif array.dtype.char in "gG":  # with more bytes than bits
             self._write(" ".join(map(repr, array.ravel())))
+        elif array.dtype.kind in "biufc" and array.flags.c_contiguous:
+            self._write_data(array.reshape(-1).data)
         else:
-            self._digest.update(array.tobytes())
+            self._write_data(array.tobytes())
 
     def _add_function(self, function: types.FunctionType) -> None:
-        self._write(_source(function, function.__code__))
+        code = function.__code__
+        self._write(_source(function, code))
         if function.__name__ == "<lambda>":
             # There may be two in a line.
-            self._write(_compiled(function.__code__))
-        self._add_all((function.__defaults__, function.__kwdefaults__, function.__dict__))
+            self._write(_compiled(code))
+        follow: list[Any] = [function.__defaults__, function.__kwdefaults__, function.__dict__]
         for cell in function.__closure__ or ():
             try:
-                self.add(cell.cell_contents)
+                follow.append(cell.cell_contents)
             except ValueError:
-                self._write("an empty cell")
-        for name in sorted(set(_names(function.__code__))):
-            if name in function.__globals__:
-                self._write(name)
-                self._add_variable(f"{function.__module__}.{name}", function.__globals__[name])
-
-    def _add_variable(self, name: str, value: Any) -> None:
-        """Add what a global variable holds, under its name if it is no definition."""
-        is_definition = isinstance(value, (type, types.FunctionType, types.ModuleType))
-        if name in self._variables:
-            return
-        if is_definition or len(self._variables) >= NAMED_MAX:
-            self.add(value)
-            return
-        # There already when the value leads back to it.
-        self._variables[name] = ""
-        self._variables[name] = self._digest_of(value)
+                follow.append("an empty cell")
+        for name in sorted(set(_globals(code))):
+            if name not in function.__globals__:
+                continue
+            value = function.__globals__[name]
+            self._write(name)
+            # The command line has the place of the script, too.
+            if isinstance(value, _DEFINITIONS):
+                follow.append(value)
+            elif self._variables is not None and value is not sys.argv:
+                self._variables.add(f"{function.__module__}.{name}", value)
+        self._follow(follow)
 
     def _add_class(self, kind: type) -> None:
         self._write(_source(kind, None))
-        self._add_all(kind.__bases__)
-        for member in vars(kind).values():
-            function = getattr(member, "__func__", getattr(member, "fget", member))
-            if isinstance(function, types.FunctionType):
-                self.add(function)
+        own = [(name, value) for name, value in vars(kind).items() if name not in _OF_CLASSES]
+        for name, _ in own:
+            self._write(name)
+        self._follow([type(kind), *kind.__bases__, *(value for _, value in own)])
 
     def _write(self, text: str) -> None:
-        data = text.encode(errors="surrogatepass")
-        self._digest.update(len(data).to_bytes(8, "little") + data)
+        self._write_data(text.encode(errors="surrogatepass"))
+
+    def _write_data(self, data: Any) -> None:
+        view = memoryview(data)
+        self._digest.update(view.nbytes.to_bytes(8, "little"))
+        self._digest.update(view)
 
 
 def _is_of_script(value: Any) -> bool:
@@ -276,11 +358,14 @@ def _constant(value: Any) -> str:
         return f"frozenset {sorted(map(_constant, value))}"
     if isinstance(value, tuple):
         return f"tuple {list(map(_constant, value))}"
-    return repr(value)
+    return hex(value) if type(value) is int else repr(value)
 
 
-def _names(code: types.CodeType) -> Iterable[str]:
-    yield from code.co_names
+def _globals(code: types.CodeType) -> Iterable[str]:
+    """Iterate over the names of global variables that code uses."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            yield instruction.argval
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _names(constant)
+            yield from _globals(constant)
