@@ -380,6 +380,22 @@ def even(number):
         raise ValueError("odd")
     return number
 
+def parts(number):
+    yield number
+    if number == 2:
+        raise ValueError("no more parts")
+    yield 10 * number
+
+def no_tens(number):
+    if number == 10:
+        raise ValueError("ten")
+    return number
+
+def stops(number):
+    if number == 2:
+        raise StopIteration
+    return number
+
 def counted(state, number):
     return state + 1, state * 10 + number
 
@@ -389,6 +405,8 @@ begun = ex.Pipeline(ex.Scan(operator.add, initial=100))
 several = ex.Pipeline(ex.FlatMap(range), ex.Scan(operator.add))
 state = ex.Pipeline(even, ex.Stateful(counted, 0))
 once = ex.Pipeline(ex.Farm(Counter))
+many = ex.Pipeline(ex.FlatMap(parts), no_tens, ex.Scan(operator.add))
+stopped = ex.Pipeline(stops)
 """
 
 
@@ -399,6 +417,8 @@ once = ex.Pipeline(ex.Farm(Counter))
         ("begun", [100, 100, 101, 103, 106, 110], 0),
         ("several", [0, 0, 1, 1, 2, 4, 4, 5, 7, 10], 0),
         ("state", [0, 12, 24], 2),
+        ("many", [0, 0, 1, 4, 34, 38, 78], 2),
+        ("stopped", [0, 1, 3, 4], 1),
         ("once", [[1, 0], [2, 1], [3, 2], [4, 3], [5, 4]], 0),
     ],
 )

@@ -62,10 +62,15 @@ def test_a_line_of_others_without_an_end_gets_one(tmp_path: Path, kind: type[ex.
         assert out.read_text().replace('"', "").replace("\n", " ") == after
     out.write_bytes(b"2")
     sink = kind(out)
-    sink.rewind(None)
-    sink.close()
+    position = sink.rewind(None)
+    sink.commit()
     # Nothing was written.
     assert out.read_bytes() == b"2"
+    sink.rewind(position)
+    sink.write(0, "a")
+    sink.commit()
+    sink.close()
+    assert out.read_text().replace('"', "") == "2\na\n"
 
 
 def test_a_run_appends_results_in_order(manager: ex.Manager, tmp_path: Path) -> None:

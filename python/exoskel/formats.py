@@ -77,9 +77,10 @@ class _LineFile(ABC):
     def rewind(self, position: bytes | None) -> bytes:
         """Open the file, and cut it back; see `Sink.rewind`."""
         where = self._file.rewind(position)
-        if position is None and self._has_open_line():
-            self._file.write(b"\n")
+        self._is_after_open_line = self._has_open_line()
         return where
+
+    _is_after_open_line = False
 
     def _has_open_line(self) -> bool:
         """Say whether the last line there, which somebody else has written, has no end."""
@@ -96,6 +97,9 @@ class _LineFile(ABC):
         except Exception as error:
             add_item_note(error, index, f"item: its result can't be written to {self._path}")
             raise
+        if self._is_after_open_line:
+            self._is_after_open_line = False
+            line = b"\n" + line
         self._file.write(line)
 
     def commit(self) -> bytes:

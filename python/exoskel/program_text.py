@@ -42,6 +42,7 @@ _OF_CLASSES = {
     "__doc__",
     "__firstlineno__",
     "__module__",
+    "__slotnames__",
     "__static_attributes__",
     "__weakref__",
     "_abc_impl",
@@ -97,11 +98,21 @@ class _Variables:
 
     def __init__(self) -> None:
         self._found: dict[str, Any] = {}
+        # By identity, with what they are of: to look one up takes as long as the file is.
+        self._sources: dict[int, tuple[str, Any]] = {}
 
     def add(self, name: str, value: Any) -> None:
-        """Add a variable, if it isn't known."""
+        """Add a variable, if it isn't known. Another namespace may have one of the same name."""
+        while name in self._found and self._found[name] is not value:
+            name += "'"
         if len(self._found) < VARIABLES_MAX:
-            self._found.setdefault(name, value)
+            self._found[name] = value
+
+    def source(self, value: Any) -> str:
+        """Return the source text of a class, or of the code of a function."""
+        if id(value) not in self._sources:
+            self._sources[id(value)] = (_source(value), value)
+        return self._sources[id(value)][0]
 
     def digest(self, value: Any) -> str:
         """Return the digest of a value, and add the variables that it uses."""
@@ -292,8 +303,12 @@ class _Walk:
             self._write_data(array.tobytes())
 
     def _add_function(self, function: types.FunctionType) -> None:
+        # Not that of the function, which may say that it is another one's: `functools.wraps` makes it do so.
         code = function.__code__
-        self._write(_source(function, code))
+        variables = self._variables
+        if variables is None:
+            return
+        self._write(variables.source(code))
         if function.__name__ == "<lambda>":
             # There may be two in a line.
             self._write(_compiled(code))
@@ -304,19 +319,21 @@ class _Walk:
             except ValueError:
                 follow.append("an empty cell")
         for name in sorted(set(_globals(code))):
-            if name not in function.__globals__:
+            # The likes of `__file__` say nothing of what it does.
+            if name not in function.__globals__ or (name.startswith("__") and name.endswith("__")):
                 continue
             value = function.__globals__[name]
             self._write(name)
             # The command line has the place of the script, too.
             if isinstance(value, _DEFINITIONS):
                 follow.append(value)
-            elif self._variables is not None and value is not sys.argv:
-                self._variables.add(f"{function.__module__}.{name}", value)
+            elif value is not sys.argv:
+                variables.add(f"{function.__module__}.{name}", value)
         self._follow(follow)
 
     def _add_class(self, kind: type) -> None:
-        self._write(_source(kind, None))
+        if self._variables is not None:
+            self._write(self._variables.source(kind))
         own = [(name, value) for name, value in vars(kind).items() if name not in _OF_CLASSES]
         for name, _ in own:
             self._write(name)
@@ -339,12 +356,12 @@ def _is_of_script(value: Any) -> bool:
     )
 
 
-def _source(value: Any, code: types.CodeType | None) -> str:
+def _source(value: Any) -> str:
     try:
         return inspect.getsource(value)
     except (OSError, TypeError):
         # Typed at a prompt, say: what it was compiled to.
-        return "" if code is None else _compiled(code)
+        return _compiled(value) if isinstance(value, types.CodeType) else ""
 
 
 def _compiled(code: types.CodeType) -> str:

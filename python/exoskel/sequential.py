@@ -70,7 +70,7 @@ def run_sequential(
     try:
         numbered = enumerate(items)
         if gives_many(structure):
-            before, results = begun(structure, functions)
+            before, results = begun(structure, functions, return_errors)
             values: Iterator[Any] = chain(
                 _each(before, None, return_errors), _all_noted(results, numbered, return_errors)
             )
@@ -139,11 +139,31 @@ def _noted(
             result = call(item)
             _refuse_again(result)
         except Exception as error:
-            add_item_note(error, index, describe_subject("item", item, None))
-            if not return_errors:
-                raise
-            result = error
+            result = _raised(error, (index, item), return_errors)
         yield result
+
+
+class _Raised:
+    """An exception in the place of a result."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+def _raised(error: Exception, numbered: tuple[int, Any] | None, return_errors: bool) -> Exception:
+    """Raise an exception with a note of its item, or return it."""
+    if numbered is not None:
+        number, item = numbered
+        add_item_note(error, number, describe_subject("item", item, None))
+    if return_errors:
+        return error
+    if isinstance(error, StopIteration):
+        # No iterator can raise that.
+        told = RuntimeError("the function raised StopIteration")
+        for note in error.__notes__:
+            told.add_note(note)
+        raise told from error
+    raise error
 
 
 def _refuse_again(result: Any) -> None:
@@ -166,21 +186,21 @@ def _all_noted(
 def _each(
     results: Iterator[Any], numbered: tuple[int, Any] | None, return_errors: bool
 ) -> Iterator[Any]:
-    """Iterate over the results of an item, up to an exception, which names it."""
+    """Iterate over the results of an item; exceptions name it."""
     while True:
         try:
             result = next(results)
-            _refuse_again(result)
         except StopIteration:
             return
         except Exception as error:
-            if numbered is not None:
-                number, item = numbered
-                add_item_note(error, number, describe_subject("item", item, None))
-            if not return_errors:
-                raise
-            yield error
+            yield _raised(error, numbered, return_errors)
             return
+        try:
+            _refuse_again(result)
+        except Exception as error:
+            result = _Raised(error)
+        if type(result) is _Raised:
+            result = _raised(result.error, numbered, return_errors)
         yield result
 
 
@@ -197,7 +217,7 @@ def _reduced(reduction: Structure, functions: list[Any], values: Iterator[Any], 
 
 
 def begun(
-    structure: Structure, functions: list[Callable[[Any], Any]]
+    structure: Structure, functions: list[Callable[[Any], Any]], return_errors: bool = False
 ) -> tuple[Iterator[Any], Callable[[Any], Iterator[Any]]]:
     """Return what iterates over the results of an item, and over those that come before all items.
 
@@ -207,6 +227,8 @@ def begun(
         A structure without a reduction.
     functions : list of callable
         Its functions.
+    return_errors : bool
+        Give a `_Raised` in the place of what raises, and go on.
 
     Returns
     -------
@@ -223,14 +245,16 @@ def begun(
             match structures[place]:
                 case ("scan", _, True, initial):
                     value = deepcopy(functions[initial])
-                    yield from _chained(stages[place + 1 :])(value)
+                    yield from _chained(stages[place + 1 :], return_errors)(value)
 
-    return before(), _chained(stages)
+    return before(), _chained(stages, return_errors)
 
 
 def _stages_in(structure: Structure) -> list[Structure]:
     if structure[0] == "pipeline":
         return [stage for inner in structure[1] for stage in _stages_in(inner)]
+    if structure[0] == "farm":
+        return _stages_in(structure[1])
     return [structure]
 
 
@@ -407,20 +431,30 @@ def _fed_back(function: Callable[[Any], Any], item: Any) -> Iterator[Any]:
 
 
 def _chained(
-    stages: list[Callable[[Any], Iterator[Any]]],
+    stages: list[Callable[[Any], Iterator[Any]]], return_errors: bool = False
 ) -> Callable[[Any], Iterator[Any]]:
+    """Return what iterates over the results of an item; with ``return_errors``, parts that raise have a `_Raised` instead, and the others go on."""
     if not stages:
         return lambda item: iter((item,))
 
+    def opened(stage: Callable[[Any], Iterator[Any]], value: Any) -> Iterator[Any]:
+        if not return_errors:
+            return stage(value)
+        try:
+            # All of its parts, or none.
+            return iter(list(stage(value)))
+        except Exception as error:
+            return iter([_Raised(error)])
+
     def results(item: Any) -> Iterator[Any]:
         # The last stage gives the results; the others are on their way. Each item goes through all stages before the next one does.
-        open_stages = [stages[0](item)]
+        open_stages = [opened(stages[0], item)]
         while open_stages:
             for value in open_stages[-1]:
-                if len(open_stages) == len(stages):
+                if len(open_stages) == len(stages) or type(value) is _Raised:
                     yield value
                 else:
-                    open_stages.append(stages[len(open_stages)](value))
+                    open_stages.append(opened(stages[len(open_stages)], value))
                     break
             else:
                 open_stages.pop()
@@ -459,7 +493,9 @@ def _with_state(
 
     def with_state(item: Any) -> Any:
         nonlocal state
-        state, result = pair_of(function(state, item), function)
+        following, result = pair_of(function(state, item), function)
+        _refuse_again(result)
+        state = following
         return result
 
     return with_state
@@ -470,7 +506,9 @@ def _scanned(operation: Callable[[Any, Any], Any], initial: Any) -> Callable[[An
 
     def scanned(item: Any) -> Any:
         nonlocal made
-        made = item if made is ... else operation(made, item)
+        following = item if made is ... else operation(made, item)
+        _refuse_again(following)
+        made = following
         return made
 
     return scanned
