@@ -347,7 +347,11 @@ impl Planner {
         } else {
             f64::INFINITY
         };
-        let aim = wanted.rate.min(possible * SERIAL);
+        let is_beyond = possible < wanted.rate * MET;
+        let aim = match is_beyond {
+            true => possible * SERIAL,
+            false => wanted.rate.min(possible),
+        };
         let needed = match aim.is_finite() {
             true if !self.settings.looks_for_limit => self.target + 1,
             true => self.needed(here, aim, wanted),
@@ -356,8 +360,8 @@ impl Planner {
             false => self.target,
         };
         let most = self.contract.slots_max;
-        if possible < wanted.rate * MET && wanted.rate.is_finite() && needed <= self.target {
-            return self.lack(Lack::Serial(possible), PERSISTENCE, now);
+        if is_beyond && wanted.rate.is_finite() && needed <= self.target {
+            return self.lack(Lack::Serial(possible), wanted.persistence(), now);
         }
         if needed.min(most) <= self.target {
             let is_at_end = self.target >= most && needed > self.target && aim.is_finite();
@@ -428,7 +432,9 @@ impl Planner {
                 || longest(running) > counts * underway + seconds);
         (by_waiting || by_running).then(|| {
             let done = self.estimates.judged().filter(|judged| judged.items > 0);
-            in_time(done.map_or(cost, |judged| judged.cost.max(cost)))
+            in_time(done.map_or(cost, |judged| {
+                cost.max(judged.answered / judged.items as f64)
+            }))
         })
     }
 

@@ -131,7 +131,7 @@ impl Scheduler {
         self.slots.usable() == 0 && self.slots.iter().next().is_some()
     }
 
-    /// Whether all slots are to end and wait for room for their results. Slots that work would make room; a user who takes results may yet.
+    /// Whether all slots are to end and wait for room for their results, while items wait for slots: other slots would make room by those.
     fn waits_for_room(&self) -> Option<Owed> {
         let mut slots = self.slots.iter();
         let are_done = self.all_end() && slots.all(|(_, slot)| slot.running_items == 0);
@@ -142,11 +142,15 @@ impl Scheduler {
         if !are_done || waiting.any(|one| one.granted) {
             return None;
         }
-        let progress = self.streams.iter().map(Stream::progress);
-        let (finished, taken) = progress.fold((0, 0), |(finished, taken), one| {
-            (finished + one.finished, taken + one.taken)
-        });
-        Some(Owed::Nothing { finished, taken })
+        let (mut ready, mut finished, mut taken) = (0, 0, 0);
+        for stream in self.streams.iter().filter(|stream| !stream.closed) {
+            let progress = stream.progress();
+            ready += progress.ready;
+            finished += progress.finished;
+            taken += progress.taken;
+        }
+        // If there are none, only the user makes room, for as long as that takes.
+        (ready > 0).then_some(Owed::Nothing { finished, taken })
     }
 }
 

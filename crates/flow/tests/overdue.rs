@@ -297,9 +297,18 @@ fn waiting_at_a_slot_that_is_to_end() -> Run {
     run
 }
 
+/// The same, and an item that waits for a slot.
+fn waiting_beside_an_item_without_a_slot() -> Run {
+    let mut run = waiting_at_a_slot_that_is_to_end();
+    let admitted = run.scheduler.admit(run.stream, &[1], run.now);
+    admitted.expect("tickets");
+    run.look();
+    run
+}
+
 #[test]
 fn who_is_to_end_and_waits_for_room_that_nobody_makes_is_let_go() {
-    let mut run = waiting_at_a_slot_that_is_to_end();
+    let mut run = waiting_beside_an_item_without_a_slot();
     run.pass(answer_time());
     assert_eq!(run.let_go, []);
     run.pass(answer_time() / 10);
@@ -309,18 +318,22 @@ fn who_is_to_end_and_waits_for_room_that_nobody_makes_is_let_go() {
     run.scheduler.add_slot(other, run.now).expect("a slot");
     run.look();
     let again: Vec<Index> = run.given.iter().map(|(_, first, _)| *first).collect();
-    assert_eq!(again, [1], "what waited runs again");
+    assert_eq!(again, [1, 2], "what waited runs again");
 }
 
 #[test]
 fn who_is_to_end_waits_for_whoever_may_make_room() {
+    // Only the user can make room.
     let mut run = waiting_at_a_slot_that_is_to_end();
+    run.pass(answer_time() * 10);
+    assert_eq!(run.let_go, []);
+    let mut run = waiting_beside_an_item_without_a_slot();
     run.pass(answer_time() / 2);
     // The user takes a result in the end.
     run.scheduler.taken(run.stream, 0, 1, run.now);
     run.look();
     assert_eq!(run.granted.len(), 2);
-    let mut run = waiting_at_a_slot_that_is_to_end();
+    let mut run = waiting_beside_an_item_without_a_slot();
     run.pass(answer_time() / 2);
     run.scheduler.add_slot(SlotId(8), run.now).expect("a slot");
     run.pass(answer_time() * 2);

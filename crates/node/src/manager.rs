@@ -409,10 +409,13 @@ impl ManagerMachine {
                 self.dismiss(session, UNANSWERED.into());
                 None
             }
-            Effect::LetGo { slot } => Some(ManagerAction::Close {
-                session: SessionId(slot),
-                reason: CloseReason::Finished,
-            }),
+            Effect::LetGo { slot } => {
+                let session = SessionId(slot);
+                // It can't be taken back any more.
+                self.draining.retain(|draining| *draining != session);
+                let reason = CloseReason::Finished;
+                Some(ManagerAction::Close { session, reason })
+            }
             Effect::LostTrack { stream } => Some(ManagerAction::LostTrack { stream }),
         }
     }

@@ -90,7 +90,7 @@ pub(super) struct Span {
     /// Seconds of slots that had items.
     occupied: f64,
     /// Seconds of slots for the items that were done, from their beginning.
-    answered: f64,
+    pub(super) answered: f64,
 }
 
 /// Sums over the time that is believed.

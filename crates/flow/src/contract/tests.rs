@@ -240,6 +240,30 @@ fn more_slots_are_no_remedy_for_what_else_limits() {
     }
 }
 
+/// Aim: where one serial function is nearly all of the work, a throughput is kept, told to be lacking, or a second slot is tried; and none is where
+/// the function can't do it. Method: throughputs around what it can do.
+#[test]
+fn a_serial_function_is_nearly_all_of_the_work() {
+    for percent in 90..=120 {
+        let rate = f64::from(percent) / 100.0 * 50.0;
+        let mut flow = Flow::new(throughput(rate, 8));
+        flow.cost = 0.0205;
+        flow.serial = 50.0;
+        flow.play(40);
+        let is_met =
+            |(_, decision): &(_, SlotDecision)| matches!(decision, SlotDecision::Met { .. });
+        let is_told = !flow.lacks().is_empty() || flow.decisions.iter().any(is_met);
+        assert!(is_told, "{percent} %: nobody knows");
+        let can_be = percent <= 103;
+        assert!(
+            can_be || flow.slots == 1,
+            "{percent} %: {} slots",
+            flow.slots
+        );
+        assert!(flow.slots <= 2, "{percent} %: {} slots", flow.slots);
+    }
+}
+
 #[test]
 fn a_range_grows_while_slots_are_full_and_shrinks_when_they_are_not() {
     let mut flow = Flow::new(range(2, 20));
