@@ -229,7 +229,7 @@ class Handshake:
             "credit_bytes": Limits.credit_bytes,
             "bulk_parts_max": Limits.bulk_parts_max,
             "links_max": Limits.links_max,
-            "dead_after_milliseconds": 5000,
+            "dead_after_milliseconds": 15_000,
             "path": [*local[:2], *remote[:2]],
             "policy_generation": 0,
             "group": 0,

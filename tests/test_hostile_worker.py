@@ -173,6 +173,8 @@ def connected(
         "policy": company.site.policy,
         "revocation_list": company.site.place / "pki" / "revoked.crl",
         "connect_timeout": 5.0,
+        # What seals in Python is silent for long where the machine is busy.
+        "dead_after": 15.0,
         **options,
     }
     if step == "greet":
