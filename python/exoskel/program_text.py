@@ -32,7 +32,7 @@ _DEFINITIONS = (type, types.FunctionType, types.ModuleType)
 _NAMED = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 # The last one refers to what it holds weakly.
 _SETS = (set, frozenset, weakref.WeakSet)
-_LISTED = (list, tuple, KeysView, ValuesView, ItemsView)
+_VIEWS = (KeysView, ValuesView, ItemsView)
 # Generators of random numbers: whoever uses one wants another number each time.
 _RANDOM_MODULES = ("random.", "_random.", "numpy.random.")
 # What every class has, or Python keeps for itself.
@@ -190,7 +190,7 @@ class _Walk:
 
     def _add_new(self, value: Any) -> None:
         kind = type(value)
-        if kind in (list, tuple) or isinstance(value, _LISTED[2:]):
+        if kind in (list, tuple) or isinstance(value, _VIEWS):
             self._write(f"{kind.__name__} of {len(value)}")
             self._add_listed(list(value))
         elif kind is dict or kind is types.MappingProxyType:
