@@ -301,7 +301,7 @@ impl Planner {
 
     /// Whether more slots are needed for a deadline, however fast the last items were.
     fn is_short_of_time(&self, work: &Workload, wanted: Wanted) -> bool {
-        wanted.left.is_some() && self.needed(work.slots, wanted.rate, wanted) > work.slots
+        wanted.left.is_some() && self.needed(work, wanted.rate, wanted) > work.slots
     }
 
     /// Items a second that the contract asks for now: as many as can be if it doesn't say.
@@ -341,12 +341,7 @@ impl Planner {
     ) -> Option<SlotDecision> {
         let here = seen.workload.slots;
         let is_known = self.estimates.unchanged() >= KNOWN;
-        let serial = seen.workload.serial.as_secs_f64();
-        let possible = if serial > 0.0 {
-            1.0 / serial
-        } else {
-            f64::INFINITY
-        };
+        let possible = serial_rate(&seen.workload);
         let is_beyond = possible < wanted.rate * MET;
         let aim = match is_beyond {
             true => possible * SERIAL,
@@ -354,7 +349,7 @@ impl Planner {
         };
         let needed = match aim.is_finite() {
             true if !self.settings.looks_for_limit => self.target + 1,
-            true => self.needed(here, aim, wanted),
+            true => self.needed(&seen.workload, aim, wanted),
             // As fast as can be: twice as many, as soon as all that were asked for are there and full.
             false if here >= self.target && is_known => here.saturating_mul(2).max(1),
             false => self.target,
@@ -368,7 +363,13 @@ impl Planner {
             let is_waiting = here < self.target;
             return match (is_at_end, is_waiting) {
                 (true, _) => self.lack(Lack::Degree(most), wanted.persistence(), now),
-                (false, true) => self.lack(Lack::Workers(here, self.target), ABSENCE, now),
+                (false, true) => {
+                    let there = seen.trusted.slots.saturating_add(seen.remote.slots);
+                    let room = seen.trusted.room.saturating_add(seen.remote.room);
+                    let may_come = there.saturating_add(room) >= self.target;
+                    let persistence = if may_come { ABSENCE } else { PERSISTENCE };
+                    self.lack(Lack::Workers(here, self.target), persistence, now)
+                }
                 (false, false) => {
                     self.lacking = None;
                     None
@@ -383,7 +384,8 @@ impl Planner {
     }
 
     /// How many slots a rate needs at least, as far as that is known.
-    fn needed(&self, here: u32, aim: f64, wanted: Wanted) -> u32 {
+    fn needed(&self, work: &Workload, aim: f64, wanted: Wanted) -> u32 {
+        let here = work.slots;
         let doubt = self.settings.doubt;
         let by = |certainty| ceiling(self.estimates.cost_at_least(doubt, certainty) * aim);
         // What is only likely adds no more than one slot, so that there is not more than one too many if it is wrong.
@@ -396,6 +398,8 @@ impl Planner {
                 let last = cost * self.estimates.variation() * f64::from(here.max(1)).ln();
                 let seconds = seconds - (last * LAST).min(seconds * LAST_MAX);
                 let until = needed_until(here, cost, self.estimates.underway(), items, seconds);
+                // More of them would wait for a serial function.
+                let until = until.min(ceiling(cost * serial_rate(work) * SERIAL).max(here));
                 // Who has nothing to begin with helps nobody.
                 let most = u32::try_from(items).unwrap_or(u32::MAX);
                 let by_throughput = self.contract.throughput.map_or(0, |_| needed);
@@ -546,7 +550,6 @@ impl Planner {
 
     /// The contract lacks this; it is told when that has lasted, and once.
     fn lack(&mut self, lack: Lack, persistence: Duration, now: Duration) -> Option<SlotDecision> {
-        self.has_met = false;
         let since = match &self.lacking {
             Some((known, since)) if known.is_like(&lack) => *since,
             _ => now,
@@ -556,7 +559,7 @@ impl Planner {
         if is_told || now.saturating_sub(since) < persistence {
             return None;
         }
-        self.told = Some(lack.clone());
+        (self.told, self.has_met) = (Some(lack.clone()), false);
         Some(SlotDecision::Lacks(lack))
     }
 
@@ -627,6 +630,16 @@ impl Wanted {
 
 fn in_time(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds.clamp(0.0, 1e9))
+}
+
+/// Items a second that serial functions let through.
+fn serial_rate(work: &Workload) -> f64 {
+    let serial = work.serial.as_secs_f64();
+    if serial > 0.0 {
+        1.0 / serial
+    } else {
+        f64::INFINITY
+    }
 }
 
 /// What limits the rate, by what slots did and what waits.

@@ -20,6 +20,8 @@ struct Flow {
     at_work: f64,
     room: (u32, u32),
     remote: u32,
+    /// Slots that were lost and not replaced.
+    lost: u32,
     done: f64,
     occupied: f64,
     decisions: Vec<(Duration, SlotDecision)>,
@@ -40,6 +42,7 @@ impl Flow {
             at_work: 1.0,
             room: (100, 0),
             remote: 0,
+            lost: 0,
             done: 0.0,
             occupied: 0.0,
             decisions: Vec::new(),
@@ -85,7 +88,7 @@ impl Flow {
                 },
             },
             trusted: Supply {
-                slots: self.planner.target() - self.remote,
+                slots: self.planner.target() - self.remote - self.lost,
                 room: self.room.0,
             },
             remote: Supply {
@@ -261,6 +264,78 @@ fn a_serial_function_is_nearly_all_of_the_work() {
             flow.slots
         );
         assert!(flow.slots <= 2, "{percent} %: {} slots", flow.slots);
+    }
+}
+
+/// Aim: a deadline asks for no slots that would wait for a serial function. Method: rates around what that can do.
+#[test]
+fn a_deadline_asks_for_no_slots_beside_a_serial_function() {
+    for percent in [50, 90, 120, 200, 400] {
+        let mut contract = range(1, 8);
+        contract.deadline = Some(ItemsDeadline {
+            time: Duration::from_secs(60),
+            items: 60 * 50 * percent / 100,
+        });
+        let mut flow = Flow::new(contract);
+        flow.cost = 0.0202;
+        flow.serial = 50.0;
+        flow.play(50);
+        assert_eq!(flow.slots, 1, "{percent} %");
+        let can_be = percent < 100;
+        assert_eq!(flow.lacks().is_empty(), can_be, "{percent} %");
+    }
+}
+
+/// Aim: what was kept before and after a short pause is told once, and again behind what was told to be lacking.
+#[test]
+fn a_kept_contract_is_told_once() {
+    let met = |flow: &Flow| {
+        let mets = flow.decisions.iter();
+        mets.filter(|(_, decision)| matches!(decision, SlotDecision::Met { .. }))
+            .count()
+    };
+    let mut flow = Flow::new(throughput(45.0, 8));
+    flow.play(20);
+    let before = met(&flow);
+    flow.source = 30.0;
+    flow.play(2);
+    flow.source = 60.0;
+    flow.play(20);
+    assert_eq!(
+        (met(&flow), flow.lacks()),
+        (before, Vec::new()),
+        "{:?}",
+        flow.decisions
+    );
+    flow.source = 30.0;
+    flow.play(20);
+    flow.source = 60.0;
+    flow.play(20);
+    assert_eq!((met(&flow), flow.lacks().len()), (before + 1, 1));
+}
+
+/// Aim: that lost slots can't be replaced is told soon where nobody is left to ask, and where somebody is when that has taken long.
+#[test]
+fn lost_slots_are_told_of() {
+    for (room, within) in [(0, 2..5), (1, 9..13)] {
+        let mut flow = Flow::new(throughput(75.0, 16));
+        flow.play(20);
+        assert!(flow.lacks().is_empty());
+        let lost_at = flow.now;
+        flow.slots -= 4;
+        flow.lost = 4;
+        flow.room = (room * 100, 0);
+        flow.play(20);
+        let told = flow
+            .decisions
+            .iter()
+            .find(|(_, decision)| matches!(decision, SlotDecision::Lacks(Lack::Workers(..))));
+        let told = told.map(|(at, _)| (*at - lost_at).as_secs());
+        assert!(
+            told.is_some_and(|told| within.contains(&told)),
+            "{told:?} {:?}",
+            flow.decisions
+        );
     }
 }
 
