@@ -285,6 +285,14 @@ impl SlotNode {
         self.answer(|machine, _| Ok(machine.give_back_carried()))
     }
 
+    /// Gives back the running item, whose state before it nobody will have.
+    ///
+    /// # Errors
+    /// When the session is over.
+    pub fn give_back_running(&self, key: ItemKey) -> Result<(), SessionError> {
+        self.answer(|machine, now| Ok(machine.give_back_running(key, now).into_iter().collect()))
+    }
+
     /// Gives back what has not been started of a frame.
     ///
     /// # Errors

@@ -250,6 +250,11 @@ impl SlotMachine {
         self.queue.give_back_carried()
     }
 
+    /// Gives back the running item, whose state before it nobody will have.
+    pub fn give_back_running(&mut self, key: ItemKey, now: Duration) -> Option<Outgoing> {
+        self.queue.give_back_running(key, now)
+    }
+
     /// Gives back what has not been started of a frame.
     pub fn give_back_rest(&mut self, frame: u64) -> Option<Outgoing> {
         self.queue.give_back_rest(frame)

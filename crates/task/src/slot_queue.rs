@@ -671,10 +671,12 @@ impl SlotQueue {
         u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The running item of this frame has its result. Says whether it is the last one to have one.
+    /// An item of this frame has its result: the running one, unless that is of another frame already. Says whether it is the last one to have one.
     fn complete(&mut self, frame: u64) -> bool {
-        self.running = None;
-        self.running_item = None;
+        if !self.runs_another(frame) {
+            self.running = None;
+            self.running_item = None;
+        }
         match &mut self.rest {
             Some(rest) if rest.frame == frame => {
                 rest.left = rest.left.saturating_sub(1);
@@ -689,6 +691,11 @@ impl SlotQueue {
                 .front()
                 .is_none_or(|job| job.execute.frame != frame),
         }
+    }
+
+    /// Whether an item of another frame runs.
+    fn runs_another(&self, frame: u64) -> bool {
+        self.running_item.is_some_and(|key| key.frame != frame)
     }
 
     /// Whether the running item is the last of its frame that will come to the serial function.

@@ -246,7 +246,8 @@ impl<'py> SlotInterpreter<'py> {
         Ok(is_due || self.told_one_by_one.contains(&place))
     }
 
-    /// The item runs again, and those behind it wait for that. What ran before it is told of, with the state that it found.
+    /// The item runs again, and those behind it wait for that. What ran before it is told of, with the state that it found: if that can't be sent, it
+    /// has found a state that nobody will have, and nothing is said of it.
     fn run_again(
         &mut self,
         py: Python<'py>,
@@ -260,11 +261,15 @@ impl<'py> SlotInterpreter<'py> {
         let _ = scratch.take();
         self.carried.insert(place, before);
         self.end_carrying(py)?;
-        self.carried.remove(&place);
-        self.write_exception(py, format, scratch, failure)?;
-        let node = self.node()?;
-        node.finish_retriable(key, |writer| writer.append(scratch))?;
-        node.give_back_rest(key.frame)?;
+        let is_told = self.carried.remove(&place).is_some();
+        if is_told {
+            self.write_exception(py, format, scratch, failure)?;
+            let node = self.node()?;
+            node.finish_retriable(key, |writer| writer.append(scratch))?;
+        } else {
+            self.node()?.give_back_running(key)?;
+        }
+        self.node()?.give_back_rest(key.frame)?;
         Ok(false)
     }
 

@@ -127,11 +127,15 @@ impl Interpreter {
             self.carried.insert((key.stream, from), before);
             turn.outgoing
                 .extend(self.end_carrying(machine, now, streams)?);
-            self.carried.remove(&(key.stream, from));
-            let write = push(streams.token(&key, what, touched)?, format, streams);
-            let again = machine.finish_retriable(key, now, write);
-            turn.outgoing
-                .extend(again.map_err(|error| error.to_string())?);
+            let is_told = self.carried.remove(&(key.stream, from)).is_some();
+            if is_told {
+                let write = push(streams.token(&key, what, touched)?, format, streams);
+                let again = machine.finish_retriable(key, now, write);
+                turn.outgoing
+                    .extend(again.map_err(|error| error.to_string())?);
+            } else {
+                turn.outgoing.extend(machine.give_back_running(key, now));
+            }
             turn.outgoing.extend(machine.give_back_rest(key.frame));
             return Ok(turn);
         }

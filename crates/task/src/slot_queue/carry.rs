@@ -120,6 +120,23 @@ impl SlotQueue {
         rest.into_iter().chain([recalled.into()]).collect()
     }
 
+    /// Gives back the running item, whose state before it nobody will have: it runs again, as if it had not begun. Says what is to be sent.
+    pub fn give_back_running(&mut self, key: ItemKey, now: Duration) -> Option<Outgoing> {
+        if self.has_given_up {
+            return None;
+        }
+        // What it took counts for nobody.
+        let _ = self.elapsed(now);
+        self.complete(key.frame);
+        self.expect_rest(key, now);
+        let recalled = ToManager::Recalled {
+            frame: key.frame,
+            first: key.index,
+            count: 1,
+        };
+        Some(recalled.into())
+    }
+
     /// Gives back what has not been started of a frame: it needs a state that the manager has to send. Says what is to be sent.
     pub fn give_back_rest(&mut self, frame: u64) -> Option<Outgoing> {
         let (first, count) = self.give_back(frame, u32::MAX);
@@ -183,17 +200,34 @@ mod tests {
     /// A queue with a frame of five items, the first of which is 7, and a state.
     fn begun() -> SlotQueue {
         let mut queue = SlotQueue::new(1 << 20);
+        define(&mut queue, 1, None);
+        told(&mut queue, &ToSlot::Execute(frame_of_five()));
+        queue
+    }
+
+    /// Makes a stream known whose items may run for so long.
+    fn define(queue: &mut SlotQueue, stream: u32, timeout: Option<Duration>) {
         let define = ToSlot::Define {
-            stream: 1,
-            first_stream: 1,
+            stream,
+            first_stream: stream,
             call: Call::Item,
-            rules: ItemRules::default(),
+            rules: ItemRules {
+                timeout,
+                ..ItemRules::default()
+            },
             segments: Vec::new(),
         };
-        told(&mut queue, &define);
+        told(queue, &define);
+        assert!(matches!(
+            queue.begin(&SerialPassage::default(), NOW),
+            Work::Code(_)
+        ));
+    }
+
+    fn frame_of_five() -> Execute {
         let mut records = RecordWriter::default();
         (0..6).for_each(|_| value(4)(&mut records));
-        let execute = Execute {
+        Execute {
             frame: FRAME,
             stream: 1,
             from: 0,
@@ -205,13 +239,7 @@ mod tests {
             state: GivenState::Sent,
             lists: false,
             records: records.take().1,
-        };
-        told(&mut queue, &ToSlot::Execute(execute));
-        assert!(matches!(
-            queue.begin(&SerialPassage::default(), NOW),
-            Work::Code(_)
-        ));
-        queue
+        }
     }
 
     /// Runs the next item, whose result has so many bytes. Says whether it is time to tell of it.
@@ -316,6 +344,46 @@ mod tests {
         };
         assert_eq!((first, count), (9, 1));
         assert!(queue.is_idle());
+    }
+
+    /// Aim: an item that raised behind a state that nobody will have goes back as well. Method: two items, and one that is to run again.
+    #[test]
+    fn what_ran_behind_a_lost_state_is_given_back() {
+        let mut queue = begun();
+        run(&mut queue, 1);
+        run(&mut queue, 1);
+        let Work::Item(running) = queue.begin(&SerialPassage::default(), NOW) else {
+            panic!("nothing runs");
+        };
+        let back = queue.give_back_carried();
+        let back = back
+            .into_iter()
+            .chain(queue.give_back_running(running.key, NOW));
+        let expected = [recalled(10, 2), recalled(7, 2), recalled(9, 1)];
+        assert_eq!(said(back), expected);
+        assert!(queue.is_idle());
+    }
+
+    /// Aim: what is answered for late leaves the item of the next frame that has begun its time limit, and its name for an interrupt.
+    #[test]
+    fn a_late_answer_leaves_the_running_item_alone() {
+        let mut queue = begun();
+        let keys: Vec<ItemKey> = (0..5).map(|_| run(&mut queue, 1).0).collect();
+        define(&mut queue, 2, Some(Duration::from_secs(1)));
+        let execute = Execute {
+            frame: FRAME + 1,
+            stream: 2,
+            ..frame_of_five()
+        };
+        told(&mut queue, &ToSlot::Execute(execute));
+        assert!(matches!(
+            queue.begin(&SerialPassage::default(), NOW),
+            Work::Item(item) if item.key.frame == FRAME + 1
+        ));
+        queue.forget_carried();
+        queue.finish(keys[4], NOW, value(1)).unwrap();
+        assert!(queue.has_deadline(), "the next item has no time limit");
+        assert!(!queue.is_idle());
     }
 
     /// Aim: when a stream is forgotten, what waits for a grant is answered for.

@@ -227,6 +227,8 @@ impl SlotQueue {
                 let index = rest.end - rest.left;
                 self.expect(ItemKey { index, ..key }, now);
             }
+            // What is answered for late has no part in that.
+            _ if self.runs_another(key.frame) => {}
             _ => self.deadline = None,
         }
     }
