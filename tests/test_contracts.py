@@ -149,9 +149,10 @@ def test_a_lost_slot_is_replaced_and_told_of(options: dict[str, Any]) -> None:
         os.kill(lost, signal.SIGKILL)
         assert eventually(lambda: "loss" in kinds(manager), SECONDS)
         assert eventually(lambda: manager.status().slots_ready == 3, SECONDS)
-    [begun, loss] = manager.history
+    [begun, loss, replaced] = manager.history
     assert (begun.kind, loss.kind, loss.slots_wanted) == ("begin", "loss", 3)
     assert "lost" in loss.reason
+    assert (replaced.kind, replaced.slots_ready) == ("replace", 3)
 
 
 def test_what_a_contract_lacks_is_told_once() -> None:
@@ -260,6 +261,26 @@ def test_slots_of_trusted_machines_come_first_and_others_are_bounded(site: Site)
         slots = {row.name: row.slots for row in manager.status().workers}
     assert slots == {"near.lab.example.org": 1, "vm7.rented.example.org": 1}
     assert "Cost allows 1 outside of them" in manager.history[-1].reason
+
+
+def test_a_run_on_workers_takes_the_slots_that_they_have(site: Site) -> None:
+    near = site.worker("near.example.org", slots=3)
+    places = site.place / "hosts.txt"
+    places.write_text(near.line + "\n")
+    program = site.place / "job.py"
+    program.write_text("import time\n\ndef rest(line):\n    time.sleep(0.2)\n    return line\n")
+    source, sink = site.place / "in.txt", site.place / "out.txt"
+    source.write_text("".join(f"{number}\n" for number in range(100)))
+    words = ["run", f"{program}:rest", "--source", str(source), "--sink", str(sink), "--json"]
+    words += ["--workers", str(places), "--credential", str(site.credential)]
+    command = [sys.executable, "-m", "exoskel", *words, "--policy", str(site.policy)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert sink.read_text() == source.read_text()
+    history = json.loads(done.stdout)["history"]
+    assert history[0]["reason"] == "the contract allows 1 or more slots, as many as there are"
+    assert max(change["slots_wanted"] for change in history) == 3, history
+    assert "lack" not in [change["kind"] for change in history]
 
 
 def test_a_run_by_command_takes_a_contract_and_shows_its_history(tmp_path: Path) -> None:

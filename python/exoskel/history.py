@@ -20,8 +20,8 @@ class SlotChange:
     seconds : float
         When, in seconds since the manager began.
     kind : str
-        ``begin``; ``recruit`` and ``release``: the manager wants more slots, or fewer; ``loss``: a slot has gone, and another takes
-        its place; ``lack``: the contract can't be kept; ``met``: it is kept.
+        ``begin``; ``recruit`` and ``release``: the manager wants more slots, or fewer; ``loss``: a slot has gone, and another is
+        to take its place; ``replace``: that has come; ``lack``: the contract can't be kept; ``met``: it is kept.
     slots_wanted : int
         How many slots the manager wants since then.
     slots_ready : int

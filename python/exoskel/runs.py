@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Unpack
 
 from . import _core
-from .contracts import Contract, ParDegree
+from .contracts import SLOTS_MAX, Contract, ParDegree
 from .errors import JournalError
 from .history import History
 from .options import ManagerOptions
@@ -50,7 +50,7 @@ class RunSummary:
     skipped: int
     """Items that have no result, because they ended in an exception."""
     earlier: int
-    """How many of these items earlier runs had done."""
+    """How many items earlier runs had done; of a program that makes any number of results of an item, how many results."""
     history: History = dataclasses.field(default_factory=History, compare=False, repr=False)
     """What `run` has decided to keep its contract; that of a `Manager` is its own."""
 
@@ -60,7 +60,9 @@ class RunSummary:
         if self.skipped:
             parts.append(f"{self.skipped} item{'s' if self.skipped != 1 else ''} skipped")
         if self.earlier:
-            parts.append(f"{self.earlier} done by earlier runs")
+            # Many items have one result in a program that reduces.
+            what = " items" if self.earlier > self.results + self.skipped else ""
+            parts.append(f"{self.earlier}{what} done by earlier runs")
         return ", ".join(parts)
 
 
@@ -86,7 +88,8 @@ def run(
     sink : Sink, optional
         Where the results go.
     contract : Contract, optional
-        How many slots to use, such as ``ParDegree(4)``; as many as this process may use cores, if not given.
+        How many slots to use, such as ``ParDegree(4)``. If not given, as many as this process may use cores; with ``workers=``, as many
+        as these have, as long as more of them help.
     journal : path, optional
         See `Manager.run`.
     errors : {"raise", "skip"}
@@ -120,7 +123,8 @@ def run(
             'got a journal without a sink, expected both: a journal says how far a sink has come, such as exoskel.JsonLines("out.jsonl")'
         )
     if contract is None:
-        contract = ParDegree(len(os.sched_getaffinity(0)))
+        cores = ParDegree(len(os.sched_getaffinity(0)))
+        contract = cores if options.get("workers") is None else ParDegree(1, SLOTS_MAX)
     results = _Results()
     reduces = skeleton_of(program).reduces
     with Manager(program, contract, **options) as manager:
@@ -378,9 +382,10 @@ def run_reduction_with_journal(
                 state_of=lambda position: position_of_fold(position, []),
             )
             run = stack.enter_context(contextlib.closing(opening))
+            earlier = run.next
             if run.is_finished:
                 _check_finished(sink, position_of_sink(run.position))
-                return RunSummary(1, 0, 1)
+                return RunSummary(1, 0, earlier)
             folding = FoldedSink(sink, reduction, run.position)
             run.start(folding.write, folding.commit)
             start, total = run.next, source.count()
@@ -403,7 +408,7 @@ def run_reduction_with_journal(
             run.finish()
     finally:
         _close_sink(sink)
-    return RunSummary(1, 0, 0)
+    return RunSummary(1, 0, earlier)
 
 
 # A slice of these is cheap, and of the same kind.

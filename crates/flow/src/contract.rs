@@ -363,14 +363,15 @@ impl Planner {
             let is_waiting = here < self.target;
             return match (is_at_end, is_waiting) {
                 (true, _) => self.lack(Lack::Degree(most), wanted.persistence(), now),
-                (false, true) => {
+                // Of what nobody asked for by a number nothing is lacking.
+                (false, true) if !wanted.is_all() || here < self.contract.slots_min => {
                     let there = seen.trusted.slots.saturating_add(seen.remote.slots);
                     let room = seen.trusted.room.saturating_add(seen.remote.room);
                     let may_come = there.saturating_add(room) >= self.target;
                     let persistence = if may_come { ABSENCE } else { PERSISTENCE };
                     self.lack(Lack::Workers(here, self.target), persistence, now)
                 }
-                (false, false) => {
+                (false, _) => {
                     self.lacking = None;
                     None
                 }
@@ -464,6 +465,10 @@ impl Planner {
         if trusted + remote == 0 {
             let lack = match self.contract.remote_max {
                 Some(most) if by_cost < by_room => Lack::Cost(most),
+                _ if wanted.is_all() => {
+                    self.lacking = None;
+                    return None;
+                }
                 _ => Lack::Workers(seen.workload.slots, self.target + slots),
             };
             return self.lack(lack, PERSISTENCE, now);
@@ -536,8 +541,7 @@ impl Planner {
         now: Duration,
     ) -> Option<SlotDecision> {
         // Who wants as much as can be gets that, and at the end there is nothing to gain.
-        let is_all = wanted.rate.is_infinite() && !wanted.is_late;
-        if limit == Limit::Ending || is_all {
+        if limit == Limit::Ending || wanted.is_all() {
             self.lacking = None;
             return None;
         }
@@ -620,6 +624,11 @@ struct Wanted {
 }
 
 impl Wanted {
+    /// As much as can be.
+    fn is_all(&self) -> bool {
+        self.rate.is_infinite() && !self.is_late
+    }
+
     /// For how long something has to be lacking before it is told: near a deadline, not for long.
     fn persistence(&self) -> Duration {
         self.left.map_or(PERSISTENCE, |(_, seconds)| {

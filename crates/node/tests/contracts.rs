@@ -167,6 +167,8 @@ fn a_slot_that_is_given_back_finishes_what_it_has() {
     assert!(kinds(&site).contains(&ChangeKind::Loss));
     site.pass(REST);
     assert_eq!(site.dialled(), [1], "the other one rests");
+    serve(&mut site, 2, "rented", None);
+    assert_eq!(kinds(&site).last(), Some(&ChangeKind::Replace));
 }
 
 /// Aim: a slot that was given back and has not gone stays if slots are missing again: what it holds may wait for a slot that works, so that all would

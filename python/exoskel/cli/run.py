@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..contracts import Contract, Deadline, ParDegree, Throughput
+from ..contracts import SLOTS_MAX, Contract, Deadline, ParDegree, Throughput
 from ..formats import Files, JsonLines, Lines, Records
 from ..hosts import read_hosts
 from ..options import DISCOVER, ManagerOptions
@@ -80,7 +80,7 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
         "--slots",
         type=_degree,
         metavar="N",
-        help="how many slots to use, or from 2 to 8 of them: 2-8 (default: as many as cores; with --workers and --launch ssh, one for each of them)",
+        help="how many slots to use, or from 2 to 8 of them: 2-8 (default: as many as cores; with --workers, as many as these have, as long as more of them help; with --launch ssh, one for each host)",
     )
     parser.add_argument(
         "--throughput",
@@ -190,25 +190,25 @@ def _run_on_slots(
     from ..runs import run
 
     options: ManagerOptions = {}
-    slots = None
+    contract: Contract | None = None
     if arguments.workers is not None:
-        options["workers"], slots = _workers(arguments.workers)
+        options["workers"], contract = _workers(arguments.workers)
     for name in ("credential", "policy", "stragglers", "timeout"):
         if getattr(arguments, name) is not None:
             options[name] = getattr(arguments, name)
     if arguments.retries_on is not None:
         options["retries_on"] = _exceptions(arguments.retries_on, names)
-    contract: Contract | None = arguments.slots
     if arguments.launch is not None:
-        options["launch"], slots = _launcher(arguments)
+        options["launch"], contract = _launcher(arguments)
     elif arguments.python is not None:
         raise UsageError("got --python without --launch ssh:HOST,HOST, expected both")
     rate = None if arguments.throughput is None else Throughput(arguments.throughput)
     kept = [one for one in (rate, arguments.deadline) if one is not None]
     if kept:
-        contract = functools.reduce(operator.and_, [*kept, *([contract] if contract else [])])
-    elif contract is None and slots is not None:
-        contract = ParDegree(slots)
+        degree = [arguments.slots] if arguments.slots else []
+        contract = functools.reduce(operator.and_, [*kept, *degree])
+    elif arguments.slots is not None:
+        contract = arguments.slots
     return run(
         program,
         source,
@@ -221,29 +221,30 @@ def _run_on_slots(
     )
 
 
-def _workers(said: list[str]) -> tuple[str | list[str], int | None]:
-    """Return the workers as a manager takes them, and how many a file lists, if there is one."""
+def _workers(said: list[str]) -> tuple[str | list[str], Contract | None]:
+    """Return the workers as a manager takes them, and how many slots of theirs to use if nothing is said."""
     files = [one for one in said if one != DISCOVER]
     if len(files) > 1 or len(said) - len(files) > 1:
         raise UsageError(f"got --workers {' and '.join(said)}, expected a file, discover, or both")
     if not files:
         return DISCOVER, None
     (file,) = files
-    listed = len(read_hosts(file))
+    # It begins with one of each, so that all of them say how many they have.
+    contract = ParDegree(max(1, len(read_hosts(file))), SLOTS_MAX)
     if len(said) == 1:
-        return file, listed
-    return [*Path(file).read_text(encoding="utf-8-sig").splitlines(), DISCOVER], listed
+        return file, contract
+    return [*Path(file).read_text(encoding="utf-8-sig").splitlines(), DISCOVER], contract
 
 
-def _launcher(arguments: argparse.Namespace) -> "tuple[Launcher, int | None]":
-    """Return what starts slots elsewhere, and how many hosts these are, if that is known."""
+def _launcher(arguments: argparse.Namespace) -> "tuple[Launcher, Contract | None]":
+    """Return what starts slots elsewhere, and how many of them if nothing is said."""
     from ..launchers import Ssh
     from ..slurm_launcher import Slurm
 
     kind, _, rest = arguments.launch.partition(":")
     if kind == "ssh" and rest:
         hosts = rest.split(",")
-        return Ssh(hosts, python=arguments.python or "python3"), len(hosts)
+        return Ssh(hosts, python=arguments.python or "python3"), ParDegree(len(hosts))
     if kind == "slurm" and (not rest or rest.isdecimal()) and arguments.python is None:
         nodes = int(rest) if rest else None
         return Slurm(nodes), None

@@ -350,6 +350,24 @@ fn a_range_grows_while_slots_are_full_and_shrinks_when_they_are_not() {
     assert!(flow.lacks().is_empty());
 }
 
+/// Aim: a range that is larger than what workers have lacks nothing: nobody asked for a rate.
+#[test]
+fn a_range_takes_what_there_is() {
+    let mut flow = Flow::new(range(2, 4096));
+    flow.room = (3, 2);
+    flow.play(60);
+    assert_eq!(flow.slots, 7);
+    assert!(flow.lacks().is_empty(), "{:?}", flow.lacks());
+    flow.slots -= 3;
+    flow.lost = 3;
+    flow.play(60);
+    assert!(flow.lacks().is_empty(), "{:?}", flow.lacks());
+    flow.slots -= 3;
+    (flow.lost, flow.remote) = (6, 0);
+    flow.play(60);
+    assert_eq!(flow.lacks().len(), 1, "{:?}", flow.lacks());
+}
+
 #[test]
 fn a_deadline_asks_for_what_is_left_in_the_time_that_is_left() {
     let mut contract = range(1, 64);

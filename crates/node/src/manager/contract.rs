@@ -44,6 +44,11 @@ pub(super) fn begun(settings: &ManagerSettings) -> History {
         ready: 0,
         reason: match contract.is_fixed() {
             true => "the contract asks for so many slots".to_owned(),
+            // What has no limit of its own has that of the scheduler.
+            false if contract.slots_max >= settings.scheduler.slots_max => format!(
+                "the contract allows {} or more slots, as many as there are",
+                contract.slots_min
+            ),
             false => format!(
                 "the contract allows {} to {} slots",
                 contract.slots_min, contract.slots_max
@@ -183,6 +188,15 @@ impl ManagerMachine {
         }
         let reason = format!("{} was {state}: {how}", slot.worker);
         self.note(ChangeKind::Loss, reason, now);
+    }
+
+    /// A slot can work that may take the place of one that was lost.
+    pub(super) fn note_replacement(&mut self, session: SessionId, now: Duration) {
+        let slot = self.slots.get(&session);
+        if let Some(slot) = slot.filter(|_| self.history.has_lost()) {
+            let reason = format!("{} takes the place of a slot that was lost", slot.worker);
+            self.note(ChangeKind::Replace, reason, now);
+        }
     }
 
     pub(super) fn note(&mut self, kind: ChangeKind, reason: String, now: Duration) {

@@ -18,6 +18,8 @@ pub enum ChangeKind {
     Release,
     /// A slot was lost, or has left by itself; another takes its place.
     Loss,
+    /// A slot can work in the place of one that was lost.
+    Replace,
     /// The contract can't be kept.
     Lack,
     /// The contract is kept.
@@ -31,6 +33,7 @@ impl fmt::Display for ChangeKind {
             Self::Recruit => "recruit",
             Self::Release => "release",
             Self::Loss => "loss",
+            Self::Replace => "replace",
             Self::Lack => "lack",
             Self::Met => "met",
         })
@@ -56,15 +59,31 @@ pub struct SlotChange {
 #[derive(Clone, Debug, Default)]
 pub struct History {
     changes: VecDeque<SlotChange>,
+    /// Slots that were lost and not replaced.
+    lost: u32,
 }
 
 impl History {
     /// Takes a change in.
     pub(super) fn push(&mut self, change: SlotChange) {
+        match change.kind {
+            ChangeKind::Loss => self.lost += 1,
+            ChangeKind::Replace => self.lost = self.lost.saturating_sub(1),
+            _ => {}
+        }
+        if change.ready >= change.wanted {
+            // Fewer are wanted now.
+            self.lost = 0;
+        }
         if self.changes.len() >= CHANGES_MAX {
             self.changes.pop_front();
         }
         self.changes.push_back(change);
+    }
+
+    /// Whether slots were lost and not replaced.
+    pub(super) fn has_lost(&self) -> bool {
+        self.lost > 0
     }
 
     /// All that are kept, the oldest first.

@@ -285,6 +285,7 @@ impl ManagerMachine {
         // The number is new, and whoever makes a manager wants no more slots than its scheduler takes.
         let (origin, bytes_max) = (slot.origin.clone(), slot.message_bytes_max);
         let _ = self.router.add_slot(session.0, origin, bytes_max, now);
+        self.note_replacement(session, now);
         self.give_back(now);
     }
 
