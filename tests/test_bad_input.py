@@ -13,6 +13,21 @@ from tests.site import Site, free_address
 
 import exoskel as ex
 
+def _of_script(name: str) -> Callable[[Any], Any]:
+    """Return a function of a script that uses a global of it, by another function."""
+    names: dict[str, Any] = {"__name__": "__main__", "LOCK": threading.Lock()}
+    exec("def inner(): return LOCK\ndef outer(item): return inner()", names)
+    function: Callable[[Any], Any] = names[name]
+    return function
+
+
+def _holding(lock: Any) -> Callable[[Any], Any]:
+    def held(item: Any) -> Any:
+        return lock
+
+    return held
+
+
 ARGUMENTS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "a number as contract": (
         lambda: ex.Manager(abs, 4),  # type: ignore[arg-type]
@@ -75,6 +90,21 @@ ARGUMENTS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         lambda: ex.Manager(ex.Farm(threading.Lock().acquire), ex.ParDegree(1)),
         ex.ProgramError,
         "can't send .* make them inside the function",
+    ),
+    "a function with a global that can't travel": (
+        lambda: ex.Manager(ex.Farm(_of_script("outer")), ex.ParDegree(1)),
+        ex.ProgramError,
+        r"can't send <function outer .*>, with the global 'LOCK' of inner\(\), <lock object>, to a worker: .* make them inside the function",
+    ),
+    "a function with a variable that can't travel": (
+        lambda: ex.Manager(_holding(threading.Lock()), ex.ParDegree(1)),
+        ex.ProgramError,
+        r"with the variable 'lock' of _holding.<locals>.held\(\)",
+    ),
+    "a function with a default that can't travel": (
+        lambda: ex.Manager(lambda number, lock=threading.Lock(): number, ex.ParDegree(1)),
+        ex.ProgramError,
+        r"with the default 'lock' of ",
     ),
     "a policy that is not there": (
         lambda: ex.Manager(abs, ex.ParDegree(1), policy="/nowhere/policy.toml"),

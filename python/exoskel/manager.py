@@ -718,8 +718,12 @@ def pickled(function: Callable[..., Any]) -> bytes:
     try:
         return by_value.dumps_by_value(function)
     except Exception as error:
+        from .unpicklable import unpicklable_variable
+
+        variable = unpicklable_variable(function, by_value.dumps_by_value)
+        what = repr(function) if variable is None else f"{function!r}, with {variable},"
         raise ProgramError(
-            f"can't send {function!r} to a worker: {error}; open files, locks and connections can't travel, make them inside the function"
+            f"can't send {what} to a worker: {error}; open files, locks and connections can't travel, make them inside the function"
         ) from error
 
 
