@@ -28,6 +28,16 @@ def damaged(whole: bytes) -> Iterator[bytes]:
     yield bytes(4096)
 
 
+def test_the_journal_of_another_run_is_no_sink(failing: ex.Manager, tmp_path: Path) -> None:
+    out, journal = tmp_path / "out.jsonl", tmp_path / "run.journal"
+    failing.run(range(4), ex.JsonLines(out), journal=journal)
+    before = journal.read_bytes()
+    for sink in (ex.JsonLines(journal), ex.Lines(journal), ex.Records(journal, "i8")):
+        with pytest.raises(JournalError, match=r"run\.journal is the journal of a run"):
+            failing.run(range(4), sink)
+    assert journal.read_bytes() == before
+
+
 def test_a_run_with_results_is_not_begun_anew(failing: ex.Manager, tmp_path: Path) -> None:
     out, journal = tmp_path / "out.jsonl", tmp_path / "run.journal"
     with pytest.raises(ValueError, match="got a five"):
@@ -144,7 +154,7 @@ def test_a_finished_reduction_checks_its_sink(tmp_path: Path) -> None:
     with ex.Manager(ex.Reduce(add), ex.ParDegree(1)) as manager:
         manager.run(range(10), ex.JsonLines(out), journal=journal)
         assert out.read_bytes() == b"45\n"
-        assert manager.run(range(10), ex.JsonLines(out), journal=journal).earlier == 1
+        assert manager.run(range(10), ex.JsonLines(out), journal=journal).earlier == 10
         out.write_bytes(b"")
         with pytest.raises(JournalError, match="got 0 bytes in"):
             manager.run(range(10), ex.JsonLines(out), journal=journal)

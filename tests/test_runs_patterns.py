@@ -242,7 +242,8 @@ def test_a_reduction_goes_on(name: str, items: str) -> None:
     sink.commit()
     sink.close()
     assert Path("out.jsonl").read_bytes() == Path("expected.jsonl").read_bytes()
-    assert summary == ex.RunSummary(1, 0, 1)
+    assert summary == ex.RunSummary(1, 0, 120)
+    assert str(summary) == "1 result, 120 items done by earlier runs"
 
 
 @pytest.mark.parametrize("name", ["slices", "a serial stage"])

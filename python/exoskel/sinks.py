@@ -18,6 +18,8 @@ __all__ = ["AppendedFile", "Sink", "SinkLock", "sink_text", "sync_folder"]
 
 # What file servers say that have no locks, or none of folders.
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF)
+# What journals begin with (`crates/journal`).
+_JOURNAL_BEGINS = b"exoskel run "
 # So much is written to a file at once.
 BUFFER_BYTES = 1 << 20
 
@@ -249,6 +251,8 @@ class AppendedFile:
                 )
             return b"0"
         length = os.fstat(descriptor).st_size
+        if position is None and length > 0 and self._path != "-":
+            _check_no_journal(self._path)
         self._end = length if position is None else _length_of(position)
         self._check_length(length, self._end)
         if self._end < length:
@@ -377,6 +381,20 @@ class AppendedFile:
                     self._descriptor = None
                     raise
         return self._descriptor
+
+
+def _check_no_journal(path: str) -> None:
+    """Check that a file which is to get results isn't the journal of a run."""
+    try:
+        with open(path, "rb") as file:
+            begins = file.read(len(_JOURNAL_BEGINS))
+    except OSError:
+        # Who may write to it may not be allowed to read it.
+        return
+    if begins == _JOURNAL_BEGINS:
+        raise JournalError(
+            f"{os.path.abspath(path)} is the journal of a run, which results would destroy; give the results a file of their own"
+        )
 
 
 def _length_of(position: bytes) -> int:
