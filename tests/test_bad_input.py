@@ -49,6 +49,16 @@ ARGUMENTS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         TypeError,
         "slots",
     ),
+    "a number of slots in a farm": (
+        lambda: ex.Farm(abs, 4),  # type: ignore[call-overload]
+        TypeError,
+        r"got feedback=4 in Farm, .* ParDegree\(4\)",
+    ),
+    "a degree that is none": (
+        lambda: ex.ParDegree(None),  # type: ignore[arg-type]
+        TypeError,
+        "got None as parallel degree",
+    ),
     "no slots": (lambda: ex.ParDegree(0), ValueError, "at least 1"),
     "more slots than get work": (
         lambda: ex.Manager(abs, ex.ParDegree(4097)),

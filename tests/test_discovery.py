@@ -169,6 +169,14 @@ def test_a_manager_works_on_a_worker_that_it_hears(network: Network) -> None:
 
 
 @in_networks
+def test_who_does_not_announce_itself_is_not_heard(network: Network) -> None:
+    network.worker(WORKER, 7601)
+    # One that begins later is heard, and the other one isn't.
+    network.worker(OTHER, 7602, "--announce")
+    network.wait_for(OTHER)
+
+
+@in_networks
 def test_names_that_the_policy_does_not_allow_are_not_dialled(network: Network) -> None:
     worker = network.worker(OTHER, 7601, "--announce")
     allowed = ["--policy", network.file("manager.toml", POLICY + DISCOVER)]

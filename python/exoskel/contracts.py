@@ -62,10 +62,8 @@ class ParDegree(Contract):
     __slots__ = ()
 
     def __init__(self, slots: int, slots_max: int | None = None) -> None:
-        for number in (slots, slots_max):
-            if number is not None and (
-                isinstance(number, bool) or not hasattr(number, "__index__")
-            ):
+        for number in (slots, slots if slots_max is None else slots_max):
+            if isinstance(number, bool) or not hasattr(number, "__index__"):
                 raise TypeError(
                     f"got {shown(number)} as parallel degree, expected a number of slots such as ParDegree(4)"
                 )

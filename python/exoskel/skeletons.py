@@ -199,7 +199,8 @@ class Farm(Skeleton[In, Out]):
     Raises
     ------
     TypeError
-        If the stage is neither a skeleton nor a function, or reduces; with feedback, if it is no function of one argument.
+        If the stage is neither a skeleton nor a function, or reduces; with feedback, if it is no function of one argument. If
+        `feedback` is not a bool.
     """
 
     __slots__ = ()
@@ -219,6 +220,10 @@ class Farm(Skeleton[In, Out]):
         self: Farm[_A, _B], stage: Stage[_A, _B], feedback: Literal[False] = False
     ) -> None: ...
     def __init__(self, stage: Any, feedback: bool = False) -> None:
+        if not isinstance(feedback, bool):
+            raise TypeError(
+                f"got feedback={shown(feedback)} in Farm, expected True or False; how many slots there are is said to the manager, as in ParDegree(4)"
+            )
         if feedback:
             if isinstance(stage, Skeleton):
                 raise TypeError(
