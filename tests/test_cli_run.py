@@ -287,6 +287,7 @@ def test_a_deadline_is_a_contract(place: Path) -> None:
         ["--workers", "hosts.txt", "--workers", "more.txt"],
         ["--workers", "discover", "--workers", "discover"],
         ["--workers", "discover", "--sequential"],
+        ["--credential", "head.pem"],
     ],
 )
 def test_what_launches_nothing_is_wrong_usage(place: Path, more: list[str]) -> None:
@@ -295,6 +296,43 @@ def test_what_launches_nothing_is_wrong_usage(place: Path, more: list[str]) -> N
     assert refused.returncode == 2
     assert "expected" in refused.stderr
     assert not (place / "out.jsonl").exists()
+
+
+@pytest.mark.parametrize("is_closed", ["stdin", "stdout"])
+def test_a_standard_stream_that_is_closed_is_one_line(place: Path, is_closed: str) -> None:
+    streams = {"stdin": ["--source", "lines:-", "--sink", "out.txt"]}
+    streams["stdout"] = ["--source", "numbers", "--sink", "jsonl:-"]
+    words = [sys.executable, "-m", "exoskel", "run", "job.py:a_dict", *streams[is_closed]]
+    shell = f'exec "$@" {"<&-" if is_closed == "stdin" else ">&-"}'
+    done = subprocess.run(
+        ["sh", "-c", shell, "sh", *words, "--slots", "1"],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    name = {"stdin": "input", "stdout": "output"}[is_closed]
+    assert f"standard {name} is closed" in done.stderr, done.stderr
+    assert "AttributeError" not in done.stderr
+
+
+def test_other_contents_of_standard_input_are_another_source(place: Path) -> None:
+    (place / "same.py").write_text("def same(line):\n    return line\n")
+    words = [sys.executable, "-m", "exoskel", "run", "same.py:same", "--source", "lines:-"]
+    words += ["--sink", "out.txt", "--journal", "run.journal", "--slots", "1"]
+    for text, code, said in [
+        ("a\nb\n", 0, "2 results"),
+        ("a\nb\n", 0, "2 results, 2 done by earlier runs"),
+        ("a\nc\n", 1, "the source is not the one that the journal was begun with"),
+    ]:
+        (place / "in.txt").write_text(text)
+        with open(place / "in.txt") as file:
+            done = subprocess.run(
+                words, cwd=place, stdin=file, capture_output=True, text=True, check=False
+            )
+        assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stderr
+    assert (place / "out.txt").read_text() == "a\nb\n"
 
 
 @pytest.mark.parametrize("source", ["files:runs/*.csv", "runs/*.csv", "files:runs/a*.?sv"])

@@ -213,6 +213,18 @@ def test_where_results_are_counted_an_exception_shows_the_value_alone() -> None:
                 assert error.__notes__[-1].endswith("100")
 
 
+def undecided(_value: int) -> Any:
+    return numpy.array([True, False])
+
+
+def test_what_until_returns_may_be_no_truth() -> None:
+    with ex.Manager(ex.Iterate(plus, undecided, 3), ex.ParDegree(1)) as manager:
+        with pytest.raises(ValueError, match="ambiguous") as caught:
+            list(manager.map([5]))
+        assert caught.value.__notes__ == [f"item 0, in undecided: {plus(5)}"]
+        assert list(manager.map([])) == []
+
+
 def none_of_seven(number: int) -> Any:
     return None if number == 7 else [number]
 

@@ -1,5 +1,6 @@
 """The patterns that split, repeat and fold: what they mean, what they refuse, and how they are shown."""
 
+import functools
 import operator
 import pickle
 import subprocess
@@ -241,7 +242,14 @@ PIPELINE: Any = ex.Pipeline
         ),
         (lambda: DIVIDE(plus, Counting, plus, add), "got the class Counting in base of Divide"),
         (lambda: FLAT_MAP(FARM(plus)), r"got Farm\(plus\) in FlatMap, expected a function$"),
-        (lambda: FARM(Needy), "got the class Needy in Farm, which needs arguments to be made"),
+        (
+            lambda: FARM(Needy),
+            r"got the class Needy in Farm, which needs arguments .* give an instance, Needy\(\.\.\.\), ",
+        ),
+        (
+            lambda: FARM(functools.partial(Needy, 3)),
+            r"got functools\.partial.*Needy.* in Farm, .* or a subclass of Needy whose __init__ needs none",
+        ),
     ],
 )
 def test_what_does_not_fit_is_named_when_it_is_built(make: Any, said: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable
 from typing import Any
@@ -35,8 +36,8 @@ def check_arity(function: Callable[..., Any], place: str, arguments: int) -> Non
     if isinstance(function, type) and is_step(function):
         if not _takes(function, 0):
             raise TypeError(
-                f"got the class {function.__qualname__} in {place}, which needs arguments to be made, expected one that needs none; "
-                "each slot makes an instance of its own"
+                f"got the class {function.__qualname__} in {place}, which needs arguments to be made, expected one that needs none, "
+                f"because each slot makes an instance of its own; {_instead(function)}"
             )
         called: Any = function.__call__
         takes = _takes(called, arguments + 1)
@@ -45,14 +46,20 @@ def check_arity(function: Callable[..., Any], place: str, arguments: int) -> Non
     if not takes:
         name = getattr(function, "__qualname__", None) or repr(function)
         told = f"{arguments} argument{'s' if arguments != 1 else ''}"
-        hint = (
-            "; unpack a tuple with `lambda pair: f(*pair)`"
-            if arguments == 1 and _takes(function, 2)
-            else ""
-        )
+        hint = ""
+        made = function.func if isinstance(function, functools.partial) else None
+        if isinstance(made, type) and is_step(made):
+            hint = f"; {_instead(made)}"
+        elif arguments == 1 and _takes(function, 2):
+            hint = "; unpack a tuple with `lambda pair: f(*pair)`"
         raise TypeError(
             f"got {name} in {place}, which can't be called with {told}, expected a function of {told}{hint}"
         )
+
+
+def _instead(step: type) -> str:
+    name = step.__qualname__
+    return f"give an instance, {name}(...), which travels to the slots, or a subclass of {name} whose __init__ needs none"
 
 
 def _takes(function: Any, arguments: int) -> bool:

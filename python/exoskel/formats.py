@@ -42,7 +42,7 @@ class _LineFile(ABC):
     def source_text(self) -> str:
         """Say which file it is, with a digest."""
         if self._path == "-":
-            return f"{type(self).__name__} of standard input"
+            return f"{type(self).__name__} of standard input{_standard_input_text()}"
         return f"{type(self).__name__} of {file_text(self._path)}"
 
     def items(self, start: int) -> Iterator[Any]:
@@ -112,6 +112,8 @@ class _LineFile(ABC):
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         if self._path == "-":
+            if sys.stdin is None:
+                raise OSError(errno.EBADF, "standard input is closed, expected items in it")
             yield from self._numbered(sys.stdin.buffer)
             return
         with open(self._path, "rb") as file:
@@ -131,6 +133,18 @@ class _LineFile(ABC):
     @abstractmethod
     def _line(self, result: Any) -> bytes:
         """Return the line of a result."""
+
+
+def _standard_input_text() -> str:
+    """Say what standard input is, if it is a file: of a pipe nothing is known."""
+    try:
+        is_file = stat.S_ISREG(os.fstat(0).st_mode)
+    except OSError:
+        return ""
+    if not is_file:
+        return ""
+    begins = os.lseek(0, 0, os.SEEK_CUR)
+    return f" from byte {begins}, {file_text('/dev/stdin').partition(', ')[2]}"
 
 
 # What JSON has instead of values of other types.

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import stat
+import sys
 from typing import Any, Protocol, runtime_checkable
 
 from .errors import JournalError
@@ -365,6 +366,9 @@ class AppendedFile:
     def _open(self) -> int:
         if self._descriptor is None:
             if self._path == "-":
+                # If it was closed, another file may have its number.
+                if sys.__stdout__ is None:
+                    raise OSError(errno.EBADF, "standard output is closed, expected a place for results")
                 self._descriptor = 1
             else:
                 self._place = os.path.abspath(self._path)

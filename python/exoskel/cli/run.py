@@ -193,6 +193,8 @@ def _run_on_slots(
     contract: Contract | None = None
     if arguments.workers is not None:
         options["workers"], contract = _workers(arguments.workers)
+    elif arguments.credential is not None:
+        raise UsageError("got --credential without --workers, expected both: it is shown to workers")
     for name in ("credential", "policy", "stragglers", "timeout"):
         if getattr(arguments, name) is not None:
             options[name] = getattr(arguments, name)
@@ -339,7 +341,9 @@ def _place(word: str, names: dict[str, Any], *, is_source: bool) -> Any:
         case "records":
             file, dtype, shape = _words_of_records(word, rest)
             return Records(file, dtype, shape)
-    raise UsageError(f"got {word!r}, expected {_KINDS}, or a name in the Python file")
+    raise UsageError(
+        f"got {word!r}, expected {_KINDS}, or a name in the Python file; the standard streams are jsonl:- and lines:-"
+    )
 
 
 def _words_of_records(word: str, rest: str) -> tuple[str, str, tuple[int, ...]]:

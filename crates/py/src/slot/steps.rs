@@ -239,7 +239,16 @@ impl<'py> SlotInterpreter<'py> {
             (SegmentStep::Until, [function]) => {
                 let value = passage.into_value()?;
                 let is_over = self.call(py, function, place, value.clone())?;
-                match (is_over.is_truthy()?, ending) {
+                let is_over = match is_over.is_truthy() {
+                    Ok(is_over) => is_over,
+                    // What an array says, for one.
+                    Err(error) => {
+                        let function = self.function(py, function)?;
+                        let subject = Subject::Argument { function, value };
+                        return Err(Box::new(TaskFailure { error, subject }));
+                    }
+                };
+                match (is_over, ending) {
                     (false, SegmentEnding::Repeat { from, .. }) => {
                         Ok(Intermediate::At(from, value))
                     }
