@@ -13,6 +13,7 @@ from tests.site import Site, free_address
 
 import exoskel as ex
 
+
 def _of_script(name: str) -> Callable[[Any], Any]:
     """Return a function of a script that uses a global of it, by another function."""
     names: dict[str, Any] = {"__name__": "__main__", "LOCK": threading.Lock()}
@@ -21,11 +22,14 @@ def _of_script(name: str) -> Callable[[Any], Any]:
     return function
 
 
-def _holding(lock: Any) -> Callable[[Any], Any]:
+def _holding(lock: Any, *, is_default: bool = False) -> Callable[[Any], Any]:
     def held(item: Any) -> Any:
         return lock
 
-    return held
+    def by_default(item: Any, lock: Any = lock) -> Any:
+        return lock
+
+    return by_default if is_default else held
 
 
 ARGUMENTS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
@@ -112,9 +116,9 @@ ARGUMENTS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         r"with the variable 'lock' of _holding.<locals>.held\(\)",
     ),
     "a function with a default that can't travel": (
-        lambda: ex.Manager(lambda number, lock=threading.Lock(): number, ex.ParDegree(1)),
+        lambda: ex.Manager(_holding(threading.Lock(), is_default=True), ex.ParDegree(1)),
         ex.ProgramError,
-        r"with the default 'lock' of ",
+        r"with the default 'lock' of _holding.<locals>.by_default\(\)",
     ),
     "a policy that is not there": (
         lambda: ex.Manager(abs, ex.ParDegree(1), policy="/nowhere/policy.toml"),

@@ -247,7 +247,7 @@ PIPELINE: Any = ex.Pipeline
             r"got the class Needy in Farm, which needs arguments .* give an instance, Needy\(\.\.\.\), ",
         ),
         (
-            lambda: FARM(functools.partial(Needy, 3)),
+            lambda: FARM(functools.partial(Needy, "3")),
             r"got functools\.partial.*Needy.* in Farm, .* or a subclass of Needy whose __init__ needs none",
         ),
     ],

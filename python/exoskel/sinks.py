@@ -368,7 +368,9 @@ class AppendedFile:
             if self._path == "-":
                 # If it was closed, another file may have its number.
                 if sys.__stdout__ is None:
-                    raise OSError(errno.EBADF, "standard output is closed, expected a place for results")
+                    raise OSError(
+                        errno.EBADF, "standard output is closed, expected a place for results"
+                    )
                 self._descriptor = 1
             else:
                 self._place = os.path.abspath(self._path)

@@ -12,9 +12,7 @@ from .short_text import short_text
 __all__ = ["unpicklable_variable"]
 
 
-def unpicklable_variable(
-    function: Callable[..., Any], dumps: Callable[[Any], bytes]
-) -> str | None:
+def unpicklable_variable(function: Callable[..., Any], dumps: Callable[[Any], bytes]) -> str | None:
     """Return which variable of a function, or of the functions that it uses, can't be pickled.
 
     Parameters

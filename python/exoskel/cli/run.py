@@ -194,7 +194,9 @@ def _run_on_slots(
     if arguments.workers is not None:
         options["workers"], contract = _workers(arguments.workers)
     elif arguments.credential is not None:
-        raise UsageError("got --credential without --workers, expected both: it is shown to workers")
+        raise UsageError(
+            "got --credential without --workers, expected both: it is shown to workers"
+        )
     for name in ("credential", "policy", "stragglers", "timeout"):
         if getattr(arguments, name) is not None:
             options[name] = getattr(arguments, name)
