@@ -19,7 +19,7 @@ use crate::service::Service;
 use exoskel_determinism::SplitMix64;
 
 /// No run has more steps than this.
-const STEPS_MAX: u64 = 10_000_000;
+const STEPS_MAX: u64 = 40_000_000;
 
 /// A worker that is told to end has so long at most, if it hasn't all the time it needs.
 const DRAIN_TIME: Duration = Duration::from_millis(50);
