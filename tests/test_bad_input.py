@@ -63,6 +63,16 @@ ARGUMENTS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         TypeError,
         "got None as parallel degree",
     ),
+    "a file as the path of a sink": (
+        lambda: ex.JsonLines(threading),  # type: ignore[arg-type]
+        TypeError,
+        "got .* in JsonLines, expected a path such as",
+    ),
+    "a number as a folder": (
+        lambda: ex.Files(3),  # type: ignore[arg-type]
+        TypeError,
+        "got 3 in Files, expected a path",
+    ),
     "no slots": (lambda: ex.ParDegree(0), ValueError, "at least 1"),
     "more slots than get work": (
         lambda: ex.Manager(abs, ex.ParDegree(4097)),

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from .errors import JournalError
 from .outcome import add_item_note
 from .sinks import AppendedFile, SinkLock, sync_folder
-from .sources import file_text, folder_text, skip
+from .sources import file_text, folder_text, path_of, skip
 
 __all__ = ["File", "Files", "JsonLines", "Lines", "Records", "check_apart"]
 
@@ -33,7 +33,7 @@ class _LineFile(ABC):
     """What files of lines have in common."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = os.fspath(path)
+        self._path = path_of(path, type(self).__name__)
         self._file = AppendedFile(self._path)
 
     def __repr__(self) -> str:
@@ -260,7 +260,7 @@ class Records:
     ) -> None:
         import numpy
 
-        self._path = os.fspath(path)
+        self._path = path_of(path, "Records")
         self._dtype = numpy.dtype(dtype)
         self._shape = (shape,) if isinstance(shape, int) else tuple(shape)
         if self._dtype.hasobject:
@@ -344,10 +344,12 @@ class Records:
 
         array = numpy.asarray(result)
         if array.dtype != self._dtype or array.shape != self._shape:
+            is_cast = array.shape == self._shape and array.dtype.kind in "biuf"
+            hint = f": return numpy.asarray(result, {self._dtype.str!r})" if is_cast else ""
             error: Exception = ValueError(
-                f"got a result of {array.dtype.str} {array.shape}, expected {self._dtype.str} {self._shape}"
+                f"got a result of {array.dtype.str} {array.shape}, expected {self._dtype.str} {self._shape}{hint}"
             )
-            add_item_note(error, index)
+            add_item_note(error, index, f"item: its result can't be written to {self._path}")
             raise error
         self._file.write(array.tobytes())
 
@@ -441,7 +443,7 @@ class Files:
             raise TypeError(
                 f'got name={name!r:.40}, expected a function that takes an index and returns a name, such as "{{:08}}.txt".format'
             )
-        self._folder = os.fspath(folder)
+        self._folder = path_of(folder, "Files")
         self._pattern = pattern
         self._name = name
         self._are_named_by_results = names == "result"

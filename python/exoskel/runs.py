@@ -460,7 +460,8 @@ def _run_plainly(
         sink.rewind(None)
         committed = time.monotonic()
         try:
-            for index, result in _tracked(stream, total, progress, 0):
+            what = "results" if gives_many else "items"
+            for index, result in _tracked(stream, total, progress, 0, what):
                 if errors == "skip" and isinstance(result, Exception):
                     skipped += 1
                     _tell_skipped(result)
@@ -564,7 +565,9 @@ def _run_with_journal(
         with _items_of(source, start) as items:
             stream = opened(_without(items, start, early), form, run)
             with contextlib.closing(stream):
-                deque(_tracked(_outcomes(stream, run, sink), total, progress, earlier), maxlen=0)
+                what = "results" if gives_many else "items"
+                outcomes = _outcomes(stream, run, sink)
+                deque(_tracked(outcomes, total, progress, earlier, what), maxlen=0)
         run.finish()
         # Again: what the sink has kept to be cut back, it keeps no longer.
         sink.commit()
@@ -618,14 +621,14 @@ def _without(items: Iterator[Any], start: int, early: frozenset[int]) -> Iterato
 
 
 def _tracked(
-    items: Iterator[Any], total: int | None, progress: bool | None, done: int
+    items: Iterator[Any], total: int | None, progress: bool | None, done: int, what: str = "items"
 ) -> Iterator[Any]:
     if progress is False:
         return items
     from .progress import track_if
 
     total = None if total is None else max(0, total - done)
-    what = "items that were left" if done else "items"
+    what = f"{what} that were left" if done else what
     return iter(track_if(progress, items, total, what))
 
 

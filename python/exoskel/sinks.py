@@ -351,7 +351,7 @@ class AppendedFile:
         import logging
 
         logging.getLogger("exoskel").warning(
-            "cut %d bytes off the end of %s, which its journal doesn't know of. They are results of a run that was killed, whose items run again, "
+            "cut %d bytes off the end of %s, which its journal doesn't know of. They are results of a run that was killed or had no room, whose items run again, "
             "or what somebody else has written there",
             count,
             self.text,

@@ -17,7 +17,16 @@ from collections.abc import AsyncIterable, ItemsView, Iterable, Iterator, KeysVi
 from collections.abc import Set as AbstractSet
 from typing import Any, Protocol, runtime_checkable
 
-__all__ = ["AsyncItems", "Items", "Source", "file_text", "folder_text", "iterable_of", "source_of"]
+__all__ = [
+    "AsyncItems",
+    "Items",
+    "Source",
+    "file_text",
+    "folder_text",
+    "iterable_of",
+    "path_of",
+    "source_of",
+]
 
 # A file up to this size is read whole for its digest. Of a larger one, its size, the time of its last change, and blocks of it count.
 DIGEST_BYTES_MAX = 64 << 20
@@ -307,6 +316,36 @@ def _iterable_text(iterable: Iterable[Any]) -> str:
             return f"{kind} of {len(iterable)}, SHA-256 {digest.hexdigest()[:32]}"
         return f"{kind} of {len(iterable)}"
     return kind
+
+
+def path_of(path: str | os.PathLike[str], owner: str) -> str:
+    """Return a path as a text.
+
+    Parameters
+    ----------
+    path : path
+        What the user gave.
+    owner : str
+        Who got it, for the error.
+
+    Returns
+    -------
+    str
+        The path.
+
+    Raises
+    ------
+    TypeError
+        If it is none.
+    """
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if not isinstance(text, str):
+        from .short_text import short_text
+
+        raise TypeError(
+            f'got {short_text(path)} in {owner}, expected a path such as "data/in" or pathlib.Path'
+        )
+    return text
 
 
 def file_text(path: str) -> str:

@@ -114,7 +114,7 @@ fn discover(py: Python<'_>, time: f64, policy: Option<&str>) -> PyResult<Vec<Hea
 pub(crate) fn hearing(py: Python<'_>, rules: &Authorization) -> PyResult<Hearing> {
     // Of any name, it says nothing where it has no table.
     if rules.discovers("").is_none() {
-        let text = "got workers=\"discover\" with a policy that has no [discover], expected one: it says which names may be dialled, \
+        let text = "got workers=\"discover\" without a policy that has a [discover], expected one (policy=): it says which names may be dialled, \
                     such as workers = [\"*.lab.example.org\"]";
         return Err(raise(py, ExceptionKind::Policy, text));
     }

@@ -41,7 +41,8 @@ def explained(error: Exception) -> Exception:
 def _trace_of(error: Exception) -> list[str]:
     """Return the lines of the traceback in the user's code: at the slot, or here."""
     if isinstance(error.__cause__, RemoteTraceback):
-        return str(error.__cause__).strip().splitlines()
+        lines = str(error.__cause__).strip().splitlines()
+        return [line.removeprefix("__mp_main__.") for line in lines]
     if (own := _own_part(error.__traceback__)) is None:
         return []
     return ["Traceback (most recent call last):", *"".join(traceback.format_tb(own)).splitlines()]
