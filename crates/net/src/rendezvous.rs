@@ -364,8 +364,9 @@ async fn obey(verdicts: Verdicts, connection: &Connection) {
         ManagerVerdict::NoLongerGood(why) => connection.abort(CloseReason::NotAllowed(why.into())),
     });
     let _ = listened.await;
-    // The worker's main process has ended, which would say whether the manager is still good.
-    connection.abort(CloseReason::ShuttingDown);
+    // It would say whether the manager is still good.
+    let why = "the worker's main process has ended";
+    connection.abort(CloseReason::NotAllowed(why.into()));
 }
 
 async fn establish(
