@@ -1,6 +1,7 @@
 """What can't work says so at once, names what it got, and says what to do."""
 
 import contextlib
+import functools
 import socket
 import threading
 import time
@@ -14,10 +15,45 @@ from tests.site import Site, free_address
 import exoskel as ex
 
 
+# The last one has a variable without a value, wraps itself, and uses an attribute of the name of a global.
+_SCRIPT = """
+def inner(): return LOCK
+def outer(item): return inner()
+def make(value):
+    if value:
+        def log(item): return item
+    def wrapped(item):
+        if value: log(item)
+        return item.LOCK, CONNECTION
+    wrapped.__wrapped__ = wrapped
+    return wrapped
+wrapped = make(False)
+"""
+
+
+class _Raising:
+    """Holds what can't travel."""
+
+    def __init__(self) -> None:
+        self.__dict__["lock"] = threading.Lock()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("func", "__wrapped__", "__name__", "__qualname__"):
+            raise RuntimeError(name)
+        raise AttributeError(name)
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+    def __call__(self, item: int) -> int:
+        return item
+
+
 def _of_script(name: str) -> Callable[[Any], Any]:
     """Return a function of a script that uses a global of it, by another function."""
     names: dict[str, Any] = {"__name__": "__main__", "LOCK": threading.Lock()}
-    exec("def inner(): return LOCK\ndef outer(item): return inner()", names)
+    names["CONNECTION"] = threading.Lock()
+    exec(_SCRIPT, names)
     function: Callable[[Any], Any] = names[name]
     return function
 
@@ -118,7 +154,7 @@ ARGUMENTS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "a function with a global that can't travel": (
         lambda: ex.Manager(ex.Farm(_of_script("outer")), ex.ParDegree(1)),
         ex.ProgramError,
-        r"can't send <function outer .*>, with the global 'LOCK' of inner\(\), <lock object>, to a worker: .* make them inside the function",
+        r"can't send outer, with the global 'LOCK' of inner\(\), <lock object>, to a worker: .* make them inside the function",
     ),
     "a function with a variable that can't travel": (
         lambda: ex.Manager(_holding(threading.Lock()), ex.ParDegree(1)),
@@ -129,6 +165,21 @@ ARGUMENTS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         lambda: ex.Manager(_holding(threading.Lock(), is_default=True), ex.ParDegree(1)),
         ex.ProgramError,
         r"with the default 'lock' of _holding.<locals>.by_default\(\)",
+    ),
+    "a function of others that can't travel": (
+        lambda: ex.Manager(_of_script("wrapped"), ex.ParDegree(1)),
+        ex.ProgramError,
+        r"can't send wrapped, with the global 'CONNECTION' of make.<locals>.wrapped\(\), ",
+    ),
+    "a partial that can't travel": (
+        lambda: ex.Manager(functools.partial(pow, threading.Lock()), ex.ParDegree(1)),
+        ex.ProgramError,
+        "with an argument of a partial, <lock object>, to a worker",
+    ),
+    "an instance that raises whatever is asked": (
+        lambda: ex.Manager(_Raising(), ex.ParDegree(1)),
+        ex.ProgramError,
+        "can't send _Raising to a worker: cannot pickle",
     ),
     "a policy that is not there": (
         lambda: ex.Manager(abs, ex.ParDegree(1), policy="/nowhere/policy.toml"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -288,6 +289,7 @@ def test_a_deadline_is_a_contract(place: Path) -> None:
         ["--workers", "discover", "--workers", "discover"],
         ["--workers", "discover", "--sequential"],
         ["--credential", "head.pem"],
+        ["--sequential", "--policy", "policy.toml"],
     ],
 )
 def test_what_launches_nothing_is_wrong_usage(place: Path, more: list[str]) -> None:
@@ -333,6 +335,72 @@ def test_other_contents_of_standard_input_are_another_source(place: Path) -> Non
             )
         assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stderr
     assert (place / "out.txt").read_text() == "a\nb\n"
+
+
+HEADED = """
+import os
+import sys
+
+import exoskel as ex
+
+def same(line):
+    if line == os.environ["UNTIL"]:
+        raise ValueError("no more")
+    return line
+
+for _ in range(int(sys.argv[1])):
+    sys.stdin.buffer.readline()
+if __name__ == "__main__":
+    print(ex.run(same, ex.Lines("-"), ex.Lines("out.txt"), ex.ParDegree(1), journal="run.journal"))
+"""
+
+
+def test_what_was_read_of_standard_input_before_is_no_item(place: Path) -> None:
+    (place / "headed.py").write_text(HEADED)
+    (place / "in.txt").write_text("h1\nh2\na\nb\nc\n")
+
+    def ran(heads: int, until: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "headed.py", str(heads)]
+        with open(place / "in.txt") as file:
+            return subprocess.run(
+                command,
+                cwd=place,
+                stdin=file,
+                env=os.environ | {"UNTIL": until},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+
+    assert "no more" in ran(1, "b").stderr
+    refused = ran(2, "none")
+    assert "the source is not the one that the journal was begun with" in refused.stderr
+    assert ran(1, "b").returncode == 1
+    assert (place / "out.txt").read_text() == "h2\na\n"
+
+
+def test_standard_streams_are_files_like_others(place: Path) -> None:
+    (place / "same.py").write_text("def same(line):\n    return line\n")
+    (place / "in.txt").write_text("a\nb\n")
+    done = exoskel(
+        *["run", "same.py:same", "--source", "in.txt", "--sink", "out.txt"],
+        *["--journal", "run.journal", "--slots", "1"],
+        cwd=place,
+    )
+    assert done.returncode == 0, done.stderr
+    before = (place / "run.journal").read_bytes()
+    run = f"exec {shlex.quote(sys.executable)} -m exoskel run same.py:same --sequential"
+    for shell, said in [
+        (f"{run} --source in.txt --sink lines:- >> run.journal", "is the journal of a run"),
+        (f"{run} --source lines:- --sink in.txt < in.txt", "expected two files"),
+    ]:
+        refused = subprocess.run(
+            ["sh", "-c", shell], cwd=place, capture_output=True, text=True, check=False
+        )
+        assert refused.returncode == 1
+        assert said in refused.stderr
+    assert (place / "run.journal").read_bytes() == before
+    assert (place / "in.txt").read_text() == "a\nb\n"
 
 
 @pytest.mark.parametrize("source", ["files:runs/*.csv", "runs/*.csv", "files:runs/a*.?sv"])

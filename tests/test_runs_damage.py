@@ -35,7 +35,15 @@ def test_the_journal_of_another_run_is_no_sink(failing: ex.Manager, tmp_path: Pa
     for sink in (ex.JsonLines(journal), ex.Lines(journal), ex.Records(journal, "i8")):
         with pytest.raises(JournalError, match=r"run\.journal is the journal of a run"):
             failing.run(range(4), sink)
+        other = tmp_path / "other.journal"
+        with pytest.raises(JournalError, match=r"run\.journal is the journal of a run"):
+            failing.run(range(4), sink, journal=other)
+        assert not other.exists()
     assert journal.read_bytes() == before
+    # Texts may begin with such words.
+    commands = tmp_path / "commands.txt"
+    commands.write_text("exoskel run journal\n")
+    assert failing.run(["exoskel run job.py:f"], ex.Lines(commands)).results == 1
 
 
 def test_a_run_with_results_is_not_begun_anew(failing: ex.Manager, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from .errors import JournalError
 from .outcome import add_item_note
 from .sinks import AppendedFile, SinkLock, sync_folder
 from .sources import file_text, folder_text, path_of, skip
+from .standard_streams import standard_input, standard_input_text
 
 __all__ = ["File", "Files", "JsonLines", "Lines", "Records", "check_apart"]
 
@@ -42,7 +43,7 @@ class _LineFile(ABC):
     def source_text(self) -> str:
         """Say which file it is, with a digest."""
         if self._path == "-":
-            return f"{type(self).__name__} of standard input{_standard_input_text()}"
+            return f"{type(self).__name__} of standard input{standard_input_text()}"
         return f"{type(self).__name__} of {file_text(self._path)}"
 
     def items(self, start: int) -> Iterator[Any]:
@@ -112,9 +113,7 @@ class _LineFile(ABC):
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         if self._path == "-":
-            if sys.stdin is None:
-                raise OSError(errno.EBADF, "standard input is closed, expected items in it")
-            yield from self._numbered(sys.stdin.buffer)
+            yield from self._numbered(standard_input())
             return
         with open(self._path, "rb") as file:
             yield from self._numbered(file)
@@ -133,18 +132,6 @@ class _LineFile(ABC):
     @abstractmethod
     def _line(self, result: Any) -> bytes:
         """Return the line of a result."""
-
-
-def _standard_input_text() -> str:
-    """Say what standard input is, if it is a file: of a pipe nothing is known."""
-    try:
-        is_file = stat.S_ISREG(os.fstat(0).st_mode)
-    except OSError:
-        return ""
-    if not is_file:
-        return ""
-    begins = os.lseek(0, 0, os.SEEK_CUR)
-    return f" from byte {begins}, {file_text('/dev/stdin').partition(', ')[2]}"
 
 
 # What JSON has instead of values of other types.
@@ -388,17 +375,20 @@ def check_apart(source: object, sink: object) -> None:
                 f"got {path} as the sink, which {source!r} would take for an item: name another folder, or a pattern of the source that it isn't like"
             )
         return
-    places = [one._path for one in (source, sink) if isinstance(one, _LineFile | Records)]
-    if len(places) < 2 or "-" in places:
+    if not isinstance(source, _LineFile | Records) or not isinstance(sink, _LineFile | Records):
         return
     try:
-        is_same = os.path.samefile(*places)
+        read = os.fstat(0) if source._path == "-" else os.stat(source._path)
+        written = os.fstat(1) if sink._path == "-" else os.stat(sink._path)
     except OSError:
         # One isn't there yet.
         return
-    if is_same:
+    # Both standard streams may be one terminal.
+    has_stream = "-" in (source._path, sink._path)
+    if os.path.samestat(read, written) and (stat.S_ISREG(read.st_mode) or not has_stream):
+        name = sink._path if source._path == "-" else source._path
         raise ValueError(
-            f"got {places[0]} as the source and the sink, expected two files: a run would read what it has written"
+            f"got {name} as the source and the sink, expected two files: a run would read what it has written"
         )
 
 

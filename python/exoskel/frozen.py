@@ -45,9 +45,13 @@ def shown(value: object) -> str:
     value : object
         The value.
     """
-    name = getattr(value, "__qualname__", None)
+    try:
+        name = getattr(value, "__qualname__", None)
+        text = name if isinstance(name, str) else repr(value)
+    except Exception:
+        # The value's own code may raise anything.
+        return f"<{type(value).__name__} object>"
     if isinstance(name, str):
         return name
-    text = repr(value)
     # What is made of others shows all of them.
     return text if len(text) <= 60 or isinstance(value, Frozen) else f"{text[:57]}..."

@@ -718,10 +718,11 @@ def pickled(function: Callable[..., Any]) -> bytes:
     try:
         return by_value.dumps_by_value(function)
     except Exception as error:
+        from .short_text import name_of
         from .unpicklable import unpicklable_variable
 
         variable = unpicklable_variable(function, by_value.dumps_by_value)
-        what = repr(function) if variable is None else f"{function!r}, with {variable},"
+        what = name_of(function) if variable is None else f"{name_of(function)}, with {variable},"
         raise ProgramError(
             f"can't send {what} to a worker: {error}; open files, locks and connections can't travel, make them inside the function"
         ) from error

@@ -20,7 +20,7 @@ from .modules import collect
 from .script import NAMES
 from .skeletons import Structure
 
-__all__ = ["program_text"]
+__all__ = ["global_names", "program_text"]
 
 # So many objects of a value are looked through, of an element of a set so many, and so many global variables.
 OBJECTS_MAX = 1_000_000
@@ -318,7 +318,7 @@ class _Walk:
                 follow.append(cell.cell_contents)
             except ValueError:
                 follow.append("an empty cell")
-        for name in sorted(set(_globals(code))):
+        for name in sorted(set(global_names(code))):
             # The likes of `__file__` say nothing of what it does.
             if name not in function.__globals__ or (name.startswith("__") and name.endswith("__")):
                 continue
@@ -378,11 +378,22 @@ def _constant(value: Any) -> str:
     return hex(value) if type(value) is int else repr(value)
 
 
-def _globals(code: types.CodeType) -> Iterable[str]:
-    """Iterate over the names of global variables that code uses."""
+def global_names(code: types.CodeType) -> Iterable[str]:
+    """Iterate over the names of global variables that code uses, with those of the functions in it.
+
+    Parameters
+    ----------
+    code : code
+        The code of a function.
+
+    Yields
+    ------
+    str
+        The names, some of them several times.
+    """
     for instruction in dis.get_instructions(code):
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             yield instruction.argval
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _globals(constant)
+            yield from global_names(constant)

@@ -123,8 +123,7 @@ def run(
             'got a journal without a sink, expected both: a journal says how far a sink has come, such as exoskel.JsonLines("out.jsonl")'
         )
     if contract is None:
-        cores = ParDegree(len(os.sched_getaffinity(0)))
-        contract = cores if options.get("workers") is None else ParDegree(1, SLOTS_MAX)
+        contract = _as_many_as_help(options.get("workers"))
     results = _Results()
     reduces = skeleton_of(program).reduces
     with Manager(program, contract, **options) as manager:
@@ -138,6 +137,21 @@ def run(
     if sink is not None:
         return dataclasses.replace(summary, history=manager.history)
     return results.results[0] if reduces else results.results
+
+
+def _as_many_as_help(workers: Any) -> Contract:
+    """Return the contract of a run whose user names none."""
+    if workers is None:
+        return ParDegree(len(os.sched_getaffinity(0)))
+    from .hosts import read_hosts
+    from .options import DISCOVER
+
+    listed = [] if workers == DISCOVER else workers
+    if not isinstance(listed, (str, os.PathLike)):
+        listed = [line for line in listed if line != DISCOVER]
+    # It begins with one of each, so that all of them say how many they have.
+    least = min(max(1, len(read_hosts(listed))), SLOTS_MAX)
+    return ParDegree(least, SLOTS_MAX)
 
 
 class _Results:

@@ -10,17 +10,17 @@ import errno
 import fcntl
 import os
 import stat
-import sys
 from typing import Any, Protocol, runtime_checkable
 
 from .errors import JournalError
+from .standard_streams import standard_output
 
 __all__ = ["AppendedFile", "Sink", "SinkLock", "sink_text", "sync_folder"]
 
 # What file servers say that have no locks, or none of folders.
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF)
-# What journals begin with (`crates/journal`).
-_JOURNAL_BEGINS = b"exoskel run "
+# What journals begin with, whole or not yet (`crates/journal`).
+_JOURNALS_BEGIN = (b"exoskel run journal\x1a\n", b"exoskel run opening\x1a\n")
 # So much is written to a file at once.
 BUFFER_BYTES = 1 << 20
 
@@ -198,7 +198,7 @@ class AppendedFile:
         """Say whether another path leads to the same file."""
         if self._path == "-":
             try:
-                own, other = os.fstat(1), os.stat(path)
+                own, other = os.fstat(standard_output()), os.stat(path)
             except OSError:
                 return False
             return os.path.samestat(own, other)
@@ -210,9 +210,11 @@ class AppendedFile:
     def is_empty(self) -> bool:
         """Say whether nothing is in the file, or no file is there."""
         try:
-            facts = os.fstat(1) if self._path == "-" else os.stat(self._path)
+            facts = os.fstat(standard_output()) if self._path == "-" else os.stat(self._path)
         except FileNotFoundError:
             return True
+        if facts.st_size > 0 and stat.S_ISREG(facts.st_mode):
+            _check_no_journal(self._path)
         return facts.st_size == 0
 
     def check(self, position: bytes) -> None:
@@ -229,7 +231,7 @@ class AppendedFile:
             If it isn't.
         """
         try:
-            facts = os.fstat(1) if self._path == "-" else os.stat(self._path)
+            facts = os.fstat(standard_output()) if self._path == "-" else os.stat(self._path)
         except FileNotFoundError:
             raise JournalError(
                 f"{self.text} is not there, but its journal says that the run is finished; restore it, or remove the journal to begin anew"
@@ -252,7 +254,7 @@ class AppendedFile:
                 )
             return b"0"
         length = os.fstat(descriptor).st_size
-        if position is None and length > 0 and self._path != "-":
+        if position is None and length > 0:
             _check_no_journal(self._path)
         self._end = length if position is None else _length_of(position)
         self._check_length(length, self._end)
@@ -366,12 +368,7 @@ class AppendedFile:
     def _open(self) -> int:
         if self._descriptor is None:
             if self._path == "-":
-                # If it was closed, another file may have its number.
-                if sys.__stdout__ is None:
-                    raise OSError(
-                        errno.EBADF, "standard output is closed, expected a place for results"
-                    )
-                self._descriptor = 1
+                self._descriptor = standard_output()
             else:
                 self._place = os.path.abspath(self._path)
                 is_new = not os.path.exists(self._path)
@@ -392,14 +389,15 @@ class AppendedFile:
 def _check_no_journal(path: str) -> None:
     """Check that a file which is to get results isn't the journal of a run."""
     try:
-        with open(path, "rb") as file:
-            begins = file.read(len(_JOURNAL_BEGINS))
+        with open("/dev/stdout" if path == "-" else path, "rb") as file:
+            begins = file.read(len(_JOURNALS_BEGIN[0]))
     except OSError:
-        # Who may write to it may not be allowed to read it.
+        # Standard output may be a file that only its opener could read.
         return
-    if begins == _JOURNAL_BEGINS:
+    if begins in _JOURNALS_BEGIN:
+        name = "standard output" if path == "-" else os.path.abspath(path)
         raise JournalError(
-            f"{os.path.abspath(path)} is the journal of a run, which results would destroy; give the results a file of their own"
+            f"{name} is the journal of a run, which results would destroy; give the results a file of their own"
         )
 
 

@@ -318,13 +318,13 @@ def _iterable_text(iterable: Iterable[Any]) -> str:
     return kind
 
 
-def path_of(path: str | os.PathLike[str], owner: str) -> str:
+def path_of(path: Any, owner: str) -> str:
     """Return a path as a text.
 
     Parameters
     ----------
-    path : path
-        What the user gave.
+    path : object
+        What the user gave as a path.
     owner : str
         Who got it, for the error.
 
@@ -366,19 +366,42 @@ def file_text(path: str) -> str:
     OSError
         If it can't be read.
     """
-    digest = hashlib.sha256()
     with open(path, "rb") as file:
-        status = os.fstat(file.fileno())
-        size = status.st_size
-        if size <= DIGEST_BYTES_MAX:
-            while block := file.read(1 << 20):
-                digest.update(block)
-            return f"{os.path.basename(path)}, {size} bytes, SHA-256 {digest.hexdigest()[:32]}"
-        for number in range(DIGEST_BLOCKS):
-            file.seek((size - DIGEST_BLOCK_BYTES) * number // (DIGEST_BLOCKS - 1))
-            digest.update(file.read(DIGEST_BLOCK_BYTES))
+        return f"{os.path.basename(path)}, {contents_text(file.fileno())}"
+
+
+def contents_text(descriptor: int) -> str:
+    """Say what is in an open file: its size and a digest. Where it stands doesn't change.
+
+    Parameters
+    ----------
+    descriptor : int
+        Its descriptor, which can be read.
+
+    Returns
+    -------
+    str
+        One line.
+
+    Raises
+    ------
+    OSError
+        If it can't be read.
+    """
+    digest = hashlib.sha256()
+    status = os.fstat(descriptor)
+    size = status.st_size
+    if size <= DIGEST_BYTES_MAX:
+        place = 0
+        while block := os.pread(descriptor, 1 << 20, place):
+            digest.update(block)
+            place += len(block)
+        return f"{size} bytes, SHA-256 {digest.hexdigest()[:32]}"
+    for number in range(DIGEST_BLOCKS):
+        place = (size - DIGEST_BLOCK_BYTES) * number // (DIGEST_BLOCKS - 1)
+        digest.update(os.pread(descriptor, DIGEST_BLOCK_BYTES, place))
     return (
-        f"{os.path.basename(path)}, {size} bytes, changed at {status.st_mtime_ns} ns, "
+        f"{size} bytes, changed at {status.st_mtime_ns} ns, "
         f"SHA-256 of {DIGEST_BLOCKS} blocks {digest.hexdigest()[:32]}"
     )
 

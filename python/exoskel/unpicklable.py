@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
+import contextlib
+import functools
 from collections.abc import Callable, Iterator
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 
+from .program_text import global_names
 from .short_text import short_text
 
 __all__ = ["unpicklable_variable"]
@@ -28,36 +30,45 @@ def unpicklable_variable(function: Callable[..., Any], dumps: Callable[[Any], by
         The variable in words, such as ``the global 'lock' of count()``; None if none is found.
     """
     seen: set[int] = set()
-    waiting: list[Any] = [inspect.unwrap(function)]
+    waiting: list[Any] = [function]
     while waiting:
         used = waiting.pop()
-        used = getattr(used, "func", used)
-        used = getattr(used, "__func__", used)
-        if not isinstance(used, FunctionType) or id(used) in seen:
+        if id(used) in seen:
             continue
         seen.add(id(used))
-        for kind, name, value in _variables(used):
+        for what, value in _held(used):
             try:
                 dumps(value)
             except Exception:
-                if isinstance(value, FunctionType):
-                    waiting.append(value)
-                else:
-                    return f"the {kind} {name!r} of {used.__qualname__}(), {short_text(value)}"
+                if not isinstance(value, (FunctionType, MethodType, functools.partial)):
+                    return f"{what}, {short_text(value)}"
+                waiting.append(value)
     return None
 
 
-def _variables(function: FunctionType) -> Iterator[tuple[str, str, Any]]:
-    used = inspect.getclosurevars(function)
-    for name, value in used.nonlocals.items():
-        yield "variable", name, value
-    for name, value in used.globals.items():
-        yield "global", name, value
-    for name, value in zip(_defaults(function), function.__defaults__ or (), strict=True):
-        yield "default", name, value
-
-
-def _defaults(function: FunctionType) -> list[str]:
-    code, defaults = function.__code__, function.__defaults__ or ()
-    names = code.co_varnames[: code.co_argcount]
-    return list(names[len(names) - len(defaults) :])
+def _held(used: Any) -> Iterator[tuple[str, Any]]:
+    """Iterate over what a function holds, with a name for each."""
+    if isinstance(used, functools.partial):
+        yield "the function of a partial", used.func
+        for argument in used.args:
+            yield "an argument of a partial", argument
+        for name, argument in used.keywords.items():
+            yield f"the argument {name!r} of a partial", argument
+    elif isinstance(used, MethodType):
+        yield f"the object whose method {used.__name__}() is", used.__self__
+        yield "its function", used.__func__
+    elif isinstance(used, FunctionType):
+        code, owner = used.__code__, f"{used.__qualname__}()"
+        for name, cell in zip(code.co_freevars, used.__closure__ or (), strict=True):
+            # What has no value yet has an empty cell.
+            with contextlib.suppress(ValueError):
+                yield f"the variable {name!r} of {owner}", cell.cell_contents
+        for name in dict.fromkeys(global_names(code)):
+            if name in used.__globals__:
+                yield f"the global {name!r} of {owner}", used.__globals__[name]
+        defaults = used.__defaults__ or ()
+        names = code.co_varnames[: code.co_argcount]
+        for name, value in zip(names[len(names) - len(defaults) :], defaults, strict=True):
+            yield f"the default {name!r} of {owner}", value
+        for name, value in (used.__kwdefaults__ or {}).items():
+            yield f"the default {name!r} of {owner}", value

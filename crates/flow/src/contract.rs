@@ -340,7 +340,6 @@ impl Planner {
         now: Duration,
     ) -> Option<SlotDecision> {
         let here = seen.workload.slots;
-        let is_known = self.estimates.unchanged() >= KNOWN;
         let possible = serial_rate(&seen.workload);
         let is_beyond = possible < wanted.rate * MET;
         let aim = match is_beyond {
@@ -350,8 +349,8 @@ impl Planner {
         let needed = match aim.is_finite() {
             true if !self.settings.looks_for_limit => self.target + 1,
             true => self.needed(&seen.workload, aim, wanted),
-            // As fast as can be: twice as many, as soon as all that were asked for are there and full.
-            false if here >= self.target && is_known => here.saturating_mul(2).max(1),
+            // As fast as can be: twice as many, as soon as all that were asked for are there, have settled, and are full.
+            false if here >= self.target => here.saturating_mul(2).max(1),
             false => self.target,
         };
         let most = self.contract.slots_max;

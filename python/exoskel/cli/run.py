@@ -11,9 +11,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..contracts import SLOTS_MAX, Contract, Deadline, ParDegree, Throughput
+from ..contracts import Contract, Deadline, ParDegree, Throughput
 from ..formats import Files, JsonLines, Lines, Records
-from ..hosts import read_hosts
 from ..options import DISCOVER, ManagerOptions
 from ..skeletons import Skeleton, skeleton_of
 from . import UsageError
@@ -30,6 +29,8 @@ _KINDS = "jsonl:FILE, lines:FILE, files:FOLDER, files:FOLDER/PATTERN or records:
 _OF_SLOTS = (
     "journal",
     "workers",
+    "credential",
+    "policy",
     "slots",
     "throughput",
     "deadline",
@@ -192,7 +193,7 @@ def _run_on_slots(
     options: ManagerOptions = {}
     contract: Contract | None = None
     if arguments.workers is not None:
-        options["workers"], contract = _workers(arguments.workers)
+        options["workers"] = _workers(arguments.workers)
     elif arguments.credential is not None:
         raise UsageError(
             "got --credential without --workers, expected both: it is shown to workers"
@@ -225,19 +226,14 @@ def _run_on_slots(
     )
 
 
-def _workers(said: list[str]) -> tuple[str | list[str], Contract | None]:
-    """Return the workers as a manager takes them, and how many slots of theirs to use if nothing is said."""
+def _workers(said: list[str]) -> str | list[str]:
+    """Return the workers as a manager takes them."""
     files = [one for one in said if one != DISCOVER]
     if len(files) > 1 or len(said) - len(files) > 1:
         raise UsageError(f"got --workers {' and '.join(said)}, expected a file, discover, or both")
-    if not files:
-        return DISCOVER, None
-    (file,) = files
-    # It begins with one of each, so that all of them say how many they have.
-    contract = ParDegree(max(1, len(read_hosts(file))), SLOTS_MAX)
     if len(said) == 1:
-        return file, contract
-    return [*Path(file).read_text(encoding="utf-8-sig").splitlines(), DISCOVER], contract
+        return said[0]
+    return [*Path(files[0]).read_text(encoding="utf-8-sig").splitlines(), DISCOVER]
 
 
 def _launcher(arguments: argparse.Namespace) -> "tuple[Launcher, Contract | None]":
