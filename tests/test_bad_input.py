@@ -14,7 +14,6 @@ from tests.site import Site, free_address
 
 import exoskel as ex
 
-
 # The last one has a variable without a value, wraps itself, and uses an attribute of the name of a global.
 _SCRIPT = """
 def inner(): return LOCK
