@@ -148,7 +148,7 @@ def test_progress_of_a_run_knows_no_number_of_results_that_is_none(
 ) -> None:
     assert len(ex.run(ex.FlatMap(range), [20, 3], progress=True)) == 23
     said = capsys.readouterr().err
-    assert "items: 23 in " in said
+    assert "results: 23 in " in said
     assert ex.run(plus, [20, 3], progress=True) == [21, 4]
     assert "items: 2 of 2 in " in capsys.readouterr().err
 
