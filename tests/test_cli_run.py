@@ -355,6 +355,18 @@ if __name__ == "__main__":
 """
 
 
+def test_a_pipe_whose_items_are_left_out_is_told_of(place: Path) -> None:
+    (place / "same.py").write_text("def same(line):\n    return line\n")
+    words = [sys.executable, "-m", "exoskel", "run", "same.py:same", "--source", "lines:-"]
+    words += ["--sink", "out.txt", "--journal", "run.journal", "--slots", "1"]
+    for is_told in (False, True):
+        done = subprocess.run(
+            words, cwd=place, input="a\nb\n", capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert ("are left out, as they are done: 2" in done.stderr) == is_told, done.stderr
+
+
 def test_what_was_read_of_standard_input_before_is_no_item(place: Path) -> None:
     (place / "headed.py").write_text(HEADED)
     (place / "in.txt").write_text("h1\nh2\na\nb\nc\n")

@@ -315,7 +315,9 @@ def test_a_policy_without_names_to_discover_is_refused(tmp_path: Path) -> None:
     assert main(["pki", "init", str(tmp_path / "pki"), "--json"]) == 0
     assert main(["pki", "issue", *place, "--role", "manager", "--name", MANAGER, "--json"]) == 0
     (tmp_path / "policy.toml").write_text(POLICY)
-    with pytest.raises(PolicyError, match=r"without a policy that has a \[discover\], expected one"):
+    with pytest.raises(
+        PolicyError, match=r"without a policy that has a \[discover\], expected one"
+    ):
         ex.Manager(
             abs,
             ex.ParDegree(1),

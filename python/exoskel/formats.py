@@ -46,6 +46,11 @@ class _LineFile(ABC):
             return f"{type(self).__name__} of standard input{standard_input_text()}"
         return f"{type(self).__name__} of {file_text(self._path)}"
 
+    @property
+    def is_pipe(self) -> bool:
+        """Whether it is standard input and nothing is known of that."""
+        return self._path == "-" and not standard_input_text()
+
     def items(self, start: int) -> Iterator[Any]:
         """Iterate over the items from the one with index ``start``."""
         if self._path != "-":

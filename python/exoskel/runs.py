@@ -533,7 +533,13 @@ def _run_of(
         return found if state_of is None else state_of(found)
 
     # A run that has the journal at this moment has the sink, too: nothing is done to that before.
-    return _core.Run(path, texts, position, errors == "skip", is_ordered)
+    run = _core.Run(path, texts, position, errors == "skip", is_ordered)
+    if run.next > 0 and getattr(source, "is_pipe", False):
+        logging.getLogger("exoskel").warning(
+            "items of standard input, a pipe, are left out, as they are done: %d; it isn't known whether they are the same ones",
+            run.next,
+        )
+    return run
 
 
 def _may_begin(sink: Sink, source: Source, is_blank: bool) -> bool:
