@@ -153,7 +153,7 @@ def test_a_manager_works_on_a_worker_that_it_hears(network: Network) -> None:
     program = network.file("double.py", "def double(x):\n    return 2 * x\n")
     source, sink = network.file("in.jsonl", "1\n2\n"), network.place / "out.jsonl"
     words = ["-m", "exoskel", "run", f"{program}:double", "--source", source, "--sink", str(sink)]
-    words += ["--workers", "discover", "--slots", "1", "--json"]
+    words += ["--workers", "discover", "--json"]
     words += ["--credential", network.credential("manager", MANAGER)]
     words += ["--policy", str(network.place / "policy.toml")]
     done = network.hosts.python("near", *words)

@@ -146,11 +146,13 @@ def _as_many_as_help(workers: Any) -> Contract:
     from .hosts import read_hosts
     from .options import DISCOVER
 
-    listed = [] if workers == DISCOVER else workers
-    if not isinstance(listed, (str, os.PathLike)):
-        listed = [line for line in listed if line != DISCOVER]
+    listed: Any = []
+    if isinstance(workers, (list, tuple)):
+        listed = [line for line in workers if line != DISCOVER]
+    elif isinstance(workers, (str, os.PathLike)) and workers != DISCOVER:
+        listed = workers
     # It begins with one of each, so that all of them say how many they have.
-    least = min(max(1, len(read_hosts(listed))), SLOTS_MAX)
+    least = min(len(read_hosts(listed)), SLOTS_MAX) if listed else 1
     return ParDegree(least, SLOTS_MAX)
 
 
