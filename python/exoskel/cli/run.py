@@ -81,7 +81,7 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
         "--slots",
         type=_degree,
         metavar="N",
-        help="how many slots to use, or from 2 to 8 of them: 2-8 (default: as many as cores; with --workers, as many as these have, as long as more of them help; with --launch ssh, one for each host)",
+        help="how many slots to use, or from 2 to 8 of them: 2-8 (default: as many as cores). With --workers, the default is as many as help; with --launch ssh, one for each host",
     )
     parser.add_argument(
         "--throughput",
