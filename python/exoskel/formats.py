@@ -16,7 +16,7 @@ from .errors import JournalError
 from .outcome import add_item_note
 from .sinks import AppendedFile, SinkLock, sync_folder
 from .sources import file_text, folder_text, path_of, skip
-from .standard_streams import standard_input, standard_input_text
+from .standard_streams import is_input_file, standard_input, standard_input_text
 
 __all__ = ["File", "Files", "JsonLines", "Lines", "Records", "check_apart"]
 
@@ -49,7 +49,7 @@ class _LineFile(ABC):
     @property
     def is_pipe(self) -> bool:
         """Whether it is standard input and nothing is known of that."""
-        return self._path == "-" and not standard_input_text()
+        return self._path == "-" and not is_input_file()
 
     def items(self, start: int) -> Iterator[Any]:
         """Iterate over the items from the one with index ``start``."""

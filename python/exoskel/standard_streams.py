@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from .sources import contents_text
 
-__all__ = ["standard_input", "standard_input_text", "standard_output"]
+__all__ = ["is_input_file", "standard_input", "standard_input_text", "standard_output"]
 
 
 def standard_input() -> BinaryIO:
@@ -39,15 +39,27 @@ def standard_input_text() -> str:
     OSError, TypeError
         As `standard_input`.
     """
+    if not is_input_file():
+        return ""
+    stream = standard_input()
+    # What has been read of it before is no item.
+    return f" from byte {stream.tell()}, {contents_text(stream.fileno())}"
+
+
+def is_input_file() -> bool:
+    """Say whether standard input is a file.
+
+    Raises
+    ------
+    OSError, TypeError
+        As `standard_input`.
+    """
     stream = standard_input()
     try:
         descriptor = stream.fileno()
     except OSError:
-        return ""
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return ""
-    # What has been read of it before is no item.
-    return f" from byte {stream.tell()}, {contents_text(descriptor)}"
+        return False
+    return stat.S_ISREG(os.fstat(descriptor).st_mode)
 
 
 def standard_output() -> int:
