@@ -13,6 +13,9 @@ import exoskel as ex
 # Only what never ends runs longer: what takes no time has so much of it that a machine which stands still for a moment charges no item.
 LIMIT_SECONDS = 4.0
 
+# A result of so many bytes is larger than a message of them.
+LARGE = 1 << 18
+
 
 def sleep_at(item: int) -> Callable[[int], int]:
     """Make a task that waits for ever at one item."""
@@ -291,6 +294,49 @@ def test_what_ran_too_long_may_run_again(
 def test_calls_run_again_too(tmp_path: Path) -> None:
     with ex.Executor(2, retries_on=SometimesError) as executor:
         assert executor.submit(failing(2, SometimesError), str(tmp_path)).result() == 2
+
+
+class Unreadable:
+    """What can be sent, and not be read."""
+
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+
+def test_each_item_of_a_long_stream_has_its_own_end() -> None:
+    """Items that come one behind the other without a word in between, and every fiftieth of them is in trouble of some kind."""
+
+    def first(value: Any) -> Any:
+        if isinstance(value, int) and value % 50 == 0:
+            match value // 50 % 5:
+                case 0:
+                    raise ValueError(value)
+                case 1:
+                    return bytes(LARGE)
+                case 2:
+                    return open
+                case 3:
+                    raise SometimesError(value)
+                case _:
+                    return (part for part in "a generator")
+        return value
+
+    def second(value: Any) -> Any:
+        return value + 1 if isinstance(value, int) else value
+
+    items: list[Any] = [Unreadable() if item % 50 == 25 else item for item in range(20_000)]
+    program = ex.Pipeline(ex.Farm(first), ex.Farm(second))
+    options: dict[str, Any] = {"retries_on": SometimesError, "message_bytes_max": LARGE}
+    with ex.Manager(program, ex.ParDegree(2), **options) as manager:
+        results = list(manager.map(items, errors="return"))
+    expected = (ValueError, ex.SizeLimitError, type(open), SometimesError, ex.ProgramError)
+    for item, result in enumerate(results):
+        if item % 50 == 0:
+            assert isinstance(result, expected[item // 50 % 5]), (item, result)
+        elif item % 50 == 25:
+            assert isinstance(result, ValueError), (item, result)
+        else:
+            assert result == item + 1
 
 
 @pytest.mark.parametrize(

@@ -214,6 +214,28 @@ impl SlotNode {
         self.answer(|machine, now| machine.finish(key, now, write))
     }
 
+    /// Takes the outcome of an item, as [`finish`](Self::finish) does, and gives what to do next: nothing if that isn't known, because something
+    /// had to be sent first.
+    ///
+    /// # Errors
+    /// As those of [`finish`](Self::finish).
+    pub fn finish_and_next(
+        &self,
+        key: ItemKey,
+        write: impl FnOnce(&mut RecordWriter),
+    ) -> Result<Work, SessionError> {
+        let mut work = Work::Nothing;
+        self.answer(|machine, now| {
+            let outgoing = machine.finish(key, now, write)?;
+            // What begins now doesn't wait for others to be sent: its time would run.
+            if outgoing.is_empty() {
+                work = machine.begin_work(&self.passage, now);
+            }
+            Ok(outgoing)
+        })?;
+        Ok(work)
+    }
+
     /// Takes the result of an item that goes on at another segment than the next one, as [`finish`](Self::finish) takes an outcome.
     ///
     /// # Errors

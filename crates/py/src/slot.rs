@@ -1,6 +1,7 @@
 //! The loop of a worker's process: takes work from the I/O thread, runs functions, gives results.
 
 mod answers;
+mod calls;
 mod carrying;
 mod steps;
 
@@ -457,8 +458,12 @@ impl<'py> SlotInterpreter<'py> {
 
     fn serve(&mut self, py: Python<'py>) -> Result<(), LoopEnd> {
         let mut idle = false;
+        let mut next = Work::Nothing;
         loop {
-            let mut work = self.node()?.next();
+            let mut work = match std::mem::replace(&mut next, Work::Nothing) {
+                Work::Nothing => self.node()?.next(),
+                work => work,
+            };
             self.end_folding_before(py, &work)?;
             self.end_carrying_before(py, &work)?;
             if matches!(work, Work::Nothing) {
@@ -472,7 +477,7 @@ impl<'py> SlotInterpreter<'py> {
             idle &= matches!(work, Work::Nothing);
             match work {
                 Work::Code(code) => self.code(py, code)?,
-                Work::Item(item) => self.item(py, item)?,
+                Work::Item(item) => next = self.item(py, item)?,
                 Work::Rest { frame } => self.rest(py, frame)?,
                 Work::Nothing => py.check_signals()?,
                 Work::Ended(_) => return Ok(()),
@@ -591,20 +596,25 @@ impl<'py> SlotInterpreter<'py> {
         Ok(())
     }
 
-    fn item(&mut self, py: Python<'py>, item: Item) -> Result<(), LoopEnd> {
-        let key = item.key;
-        if self.entered != Some(key.stream) {
-            self.enter(key.stream)?;
+    /// Runs an item, and those behind it that only call the same functions. Gives what came next, if that was taken, too.
+    fn item(&mut self, py: Python<'py>, item: Item) -> Result<Work, LoopEnd> {
+        if self.entered != Some(item.key.stream) {
+            self.enter(item.key.stream)?;
         }
+        if let Some(calls) = self.calls_of(py, &item) {
+            return self.call_items(py, &calls, item);
+        }
+        self.item_by_itself(py, item)?;
+        Ok(Work::Nothing)
+    }
+
+    fn item_by_itself(&mut self, py: Python<'py>, item: Item) -> Result<(), LoopEnd> {
+        let key = item.key;
         if item.lease == Lease::Kept && self.carries(key.stream, item.from) {
             return self.carry_item(py, item);
         }
-        // What was made of data is no better than data.
         let format = item.list.as_ref().map(|list| list.format);
-        let format = match format.unwrap_or(item.record.format) {
-            Format::Data => Format::Data,
-            Format::Pickle => self.answers,
-        };
+        let format = self.answer_to(format.unwrap_or(item.record.format));
         let (from, lease) = (item.from, item.lease);
         let value = self.start(py, item)?;
         if lease == Lease::None {
@@ -631,6 +641,14 @@ impl<'py> SlotInterpreter<'py> {
         self.node()?.pass(key)?;
         let value = self.apply(py, key, reached..=key.to, value);
         self.finish(py, key, format, value)
+    }
+
+    /// How what is made of something must be written: what was made of data is no better than data.
+    fn answer_to(&self, format: Format) -> Format {
+        match format {
+            Format::Data => Format::Data,
+            Format::Pickle => self.answers,
+        }
     }
 
     /// The items of a frame have passed the serial function: with the lease given back, through the rest.

@@ -61,8 +61,8 @@ pub struct Item {
     pub lease: Lease,
     /// The item itself. If it is data, its result must be data too.
     pub record: Record,
-    /// The item is a list instead.
-    pub list: Option<List>,
+    /// The item is a list instead. Few are: they are moved about.
+    pub list: Option<Box<List>>,
     /// The state that comes to it.
     pub state: StateBefore,
 }
@@ -175,10 +175,7 @@ pub struct SlotQueue {
     held: BTreeMap<(u64, u64), (u32, Pending)>,
     /// When the running item was started.
     started: Option<Duration>,
-    /// The frame of the running item, and whether that keeps a lease.
-    running: Option<(u64, bool)>,
-    /// The running item.
-    running_item: Option<ItemKey>,
+    running: Option<Running>,
     /// Until when what runs must have ended, if it must.
     deadline: Option<Deadline>,
     /// The deadline of an item for which something is loaded.
@@ -198,6 +195,14 @@ pub struct SlotQueue {
     /// Nothing more is started.
     is_leaving: bool,
     ended: Option<String>,
+}
+
+/// The running item.
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    key: ItemKey,
+    /// Its frame keeps a lease.
+    keeps_lease: bool,
 }
 
 #[derive(Debug)]
@@ -222,7 +227,6 @@ impl SlotQueue {
             held: BTreeMap::new(),
             started: None,
             running: None,
-            running_item: None,
             deadline: None,
             paused: None,
             folded: (None, 0, 0),
@@ -272,12 +276,12 @@ impl SlotQueue {
     pub fn begin(&mut self, passage: &SerialPassage, now: Duration) -> Work {
         let work = self.next(now);
         if let Work::Item(Item { key, lease, .. }) = &work {
-            self.running = Some((key.frame, *lease == Lease::Kept));
-            self.running_item = Some(*key);
-            if *lease == Lease::Kept {
+            let (key, keeps_lease) = (*key, *lease == Lease::Kept);
+            self.running = Some(Running { key, keeps_lease });
+            if keeps_lease {
                 passage.0.store(IN_SERIAL, Ordering::SeqCst);
             }
-            self.expect(*key, now);
+            self.expect(key, now);
         }
         work
     }
@@ -565,7 +569,9 @@ impl SlotQueue {
                     .filter_map(|(_, (_, held))| held.give_up());
                 let answers = answers.into_iter().chain(others).collect();
                 self.code.push_back(ToSlot::Forget { stream });
-                if let Some(key) = self.running_item.filter(|key| key.stream == stream) {
+                if let Some(Running { key, .. }) = self.running
+                    && key.stream == stream
+                {
                     self.end_running(key);
                 }
                 answers
@@ -675,7 +681,6 @@ impl SlotQueue {
     fn complete(&mut self, frame: u64) -> bool {
         if !self.runs_another(frame) {
             self.running = None;
-            self.running_item = None;
         }
         match &mut self.rest {
             Some(rest) if rest.frame == frame => {
@@ -695,12 +700,14 @@ impl SlotQueue {
 
     /// Whether an item of another frame runs.
     fn runs_another(&self, frame: u64) -> bool {
-        self.running_item.is_some_and(|key| key.frame != frame)
+        self.running
+            .is_some_and(|running| running.key.frame != frame)
     }
 
     /// Whether the running item is the last of its frame that will come to the serial function.
     fn is_last_of(&self, frame: u64) -> bool {
-        self.running == Some((frame, true))
+        let keeps_lease = |running: Running| running.keeps_lease && running.key.frame == frame;
+        self.running.is_some_and(keeps_lease)
             && self.jobs.iter().all(|job| job.execute.frame != frame)
     }
 
@@ -781,7 +788,7 @@ impl QueuedFrame {
         // A record that can't be read becomes an item that can't be decoded: its own exception, not the slot's end.
         let (record, list) = match self.execute.lists {
             false => (self.reader.next_record().ok().flatten(), None),
-            true => (None, Some(self.list())),
+            true => (None, Some(Box::new(self.list()))),
         };
         let record = record.unwrap_or_default();
         let index = self.next;

@@ -108,7 +108,7 @@ impl<'py> SlotInterpreter<'py> {
     }
 
     /// The parallel segment behind the last one that an item passes here, if that is serial.
-    fn beyond(&self, key: ItemKey) -> Option<u16> {
+    pub(super) fn beyond(&self, key: ItemKey) -> Option<u16> {
         let segments = &self.programs.get(&key.stream)?.segments;
         let next = key.to.checked_add(1)?;
         let goes_on =
@@ -116,7 +116,7 @@ impl<'py> SlotInterpreter<'py> {
         goes_on.then_some(next)
     }
 
-    fn finish_with(
+    pub(super) fn finish_with(
         &mut self,
         py: Python<'py>,
         key: ItemKey,
@@ -158,12 +158,24 @@ impl<'py> SlotInterpreter<'py> {
         };
         match sent {
             Err(SessionError::Limit { got, maximum, .. }) => {
-                let error = result_over_limit(py, got, maximum);
-                self.write_exception(py, format, scratch, error.into())?;
-                Ok(self.node()?.finish(key, |writer| writer.append(scratch))?)
+                self.finish_over_limit(py, key, format, (got, maximum), scratch)
             }
             other => Ok(other?),
         }
+    }
+
+    /// Takes an item whose result has more bytes than it may have.
+    pub(super) fn finish_over_limit(
+        &mut self,
+        py: Python<'py>,
+        key: ItemKey,
+        format: Format,
+        (got, maximum): (u64, u64),
+        scratch: &mut RecordWriter,
+    ) -> Result<(), LoopEnd> {
+        let error = result_over_limit(py, got, maximum);
+        self.write_exception(py, format, scratch, error.into())?;
+        Ok(self.node()?.finish(key, |writer| writer.append(scratch))?)
     }
 
     /// Writes what an item came to in its last segment here.

@@ -3,7 +3,7 @@
 use exoskel_flow::SegmentStep;
 use exoskel_link::SessionError;
 use exoskel_net::message::{Digest, SegmentEnding, SegmentFunctions};
-use exoskel_net::payload::{Format, Record, RecordWriter};
+use exoskel_net::payload::{Format, RecordWriter};
 use exoskel_net::slot::{Item, ItemKey, StateBefore, Work};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -14,7 +14,7 @@ use super::answers::{Reader, result_not_sent};
 use super::{LoopEnd, SlotInterpreter, TaskFailure};
 use crate::interrupt::Interruptible;
 use crate::item_note::Subject;
-use crate::pickle::{decode, result_over_limit, state_over_limit};
+use crate::pickle::{result_over_limit, state_over_limit};
 
 /// The state behind the items of a frame that have run here.
 pub(super) struct StateAtSlot<'py> {
@@ -48,10 +48,7 @@ impl<'py> SlotInterpreter<'py> {
     /// Runs an item of a segment that carries a state. An item that raises leaves the state to the next one.
     pub(super) fn carry_item(&mut self, py: Python<'py>, mut item: Item) -> Result<(), LoopEnd> {
         let (key, segment) = (item.key, item.from);
-        let format = match item.record.format {
-            Format::Data => Format::Data,
-            Format::Pickle => self.answers,
-        };
+        let format = self.answer_to(item.record.format);
         let given = std::mem::take(&mut item.state);
         let before = match self.state_before(py, key, segment, given)? {
             Ok(before) => before,
@@ -116,26 +113,12 @@ impl<'py> SlotInterpreter<'py> {
             StateBefore::Nothing => Some(first(None, Format::Pickle)),
             StateBefore::Sent(record) => {
                 let format = record.format;
-                let value = self.read_state(py, *record)?;
+                let value = self.read(py, *record)?;
                 return Ok(value.map(|value| first(Some(value), format)));
             }
         };
         Ok(found
             .ok_or_else(|| PyRuntimeError::new_err("got an item without the state that it needs")))
-    }
-
-    fn read_state(
-        &self,
-        py: Python<'py>,
-        record: Record,
-    ) -> Result<PyResult<Bound<'py, PyAny>>, LoopEnd> {
-        let mut spent = Vec::new();
-        let interruptible = Interruptible::begin();
-        let value = decode(py, record, "an earlier worker", false, &mut spent);
-        drop(interruptible);
-        let node = self.node()?;
-        spent.into_iter().for_each(|buffer| node.recycle(buffer));
-        Ok(value)
     }
 
     fn call_carried(

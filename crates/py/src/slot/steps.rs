@@ -7,8 +7,10 @@ use std::sync::Arc;
 use exoskel_flow::SegmentStep;
 use exoskel_net::fork::Owned;
 use exoskel_net::message::{Call, Digest, PARTS_MAX, SegmentEnding};
+use exoskel_net::payload::Record;
 use exoskel_net::slot::{Item, ItemKey, List, SlotNode};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
@@ -40,10 +42,10 @@ pub(super) type Passing<'py> = Result<Intermediate<'py>, Box<TaskFailure<'py>>>;
 
 /// Where a function stands.
 #[derive(Clone, Copy)]
-struct FunctionPlace {
+pub(super) struct FunctionPlace {
     /// It is the first one that the item meets in the program.
-    is_first: bool,
-    call: Call,
+    pub(super) is_first: bool,
+    pub(super) call: Call,
 }
 
 impl FunctionPlace {
@@ -78,23 +80,44 @@ impl<'py> Intermediate<'py> {
 impl<'py> SlotInterpreter<'py> {
     /// Reads an item.
     pub(super) fn start<'a>(&self, py: Python<'a>, item: Item) -> Result<Passing<'a>, LoopEnd> {
-        // Gives back the results that the I/O thread has sent. It only notes them, for the next thread that attaches;
-        // a slot that always has something to run wouldn't, and would keep them all.
-        Python::attach(|_| ());
+        drop_sent();
+        let Some(list) = item.list else {
+            let value = self.read(py, item.record)?;
+            return Ok(value.map(Intermediate::Value).map_err(Box::from));
+        };
+        let List { state, parts, .. } = *list;
+        let state = match state.map(|record| self.read(py, record)).transpose()? {
+            Some(Err(error)) => return Ok(Err(error.into())),
+            state => state.and_then(Result::ok),
+        };
+        let mut values = Vec::with_capacity(parts.len());
+        for part in parts {
+            match self.read(py, part)? {
+                Ok(value) => values.push(value),
+                Err(error) => return Ok(Err(error.into())),
+            }
+        }
+        let values = PyList::new(py, values);
+        Ok(values
+            .map(|values| Intermediate::List(values, state))
+            .map_err(Box::from))
+    }
+
+    /// Reads a value.
+    pub(super) fn read<'a>(
+        &self,
+        py: Python<'a>,
+        record: Record,
+    ) -> Result<PyResult<Bound<'a, PyAny>>, LoopEnd> {
         let mut spent = Vec::new();
         let interruptible = Interruptible::begin();
-        let mut read = |record| decode(py, record, "an earlier worker", false, &mut spent);
-        let value = match item.list {
-            None => read(item.record).map(Intermediate::Value),
-            Some(List { state, parts, .. }) => state.map(&mut read).transpose().and_then(|state| {
-                let values: Vec<_> = parts.into_iter().map(read).collect::<PyResult<_>>()?;
-                Ok(Intermediate::List(PyList::new(py, values)?, state))
-            }),
-        };
+        let value = decode(py, record, "an earlier worker", false, &mut spent);
         drop(interruptible);
-        let node = self.node()?;
-        spent.into_iter().for_each(|buffer| node.recycle(buffer));
-        Ok(value.map_err(Box::from))
+        if !spent.is_empty() {
+            let node = self.node()?;
+            spent.into_iter().for_each(|buffer| node.recycle(buffer));
+        }
+        Ok(value)
     }
 
     /// Takes an item through these segments.
@@ -367,6 +390,12 @@ impl<'py> SlotInterpreter<'py> {
     }
 }
 
+/// Drops the results that the I/O thread has sent. It only notes them, for the next thread that attaches; a slot that always has something to run
+/// wouldn't, and would keep them all.
+pub(super) fn drop_sent() {
+    Python::attach(|_| ());
+}
+
 fn never_defined() -> PyErr {
     PyRuntimeError::new_err("got an item of a stream that was never defined")
 }
@@ -389,7 +418,7 @@ fn loaded<'a>(
     loaded.as_ref().map_err(|error| error.clone_ref(py))
 }
 
-fn call_function<'py>(
+pub(super) fn call_function<'py>(
     function: &Bound<'py, PyAny>,
     place: FunctionPlace,
     value: Bound<'py, PyAny>,
@@ -398,12 +427,27 @@ fn call_function<'py>(
     let called = if is_call {
         call_with_arguments(function, &value)
     } else {
-        function.call1((&value,))
+        call_with_one(function, &value)
     };
     called.map_err(|error| {
         let subject = place.subject(Some(function.clone()), value);
         Box::new(TaskFailure { error, subject })
     })
+}
+
+/// Calls a function with one argument. The tuple that other ways of calling make of it takes as long as a small function does.
+fn call_with_one<'py>(
+    function: &Bound<'py, PyAny>,
+    argument: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let no_more = std::ptr::null_mut::<ffi::PyObject>();
+    // SAFETY: both objects live as long as they are borrowed, in the interpreter that this thread is attached to; a null pointer ends the
+    // arguments. What is returned is ours, or an exception is set.
+    unsafe {
+        let returned =
+            ffi::PyObject_CallFunctionObjArgs(function.as_ptr(), argument.as_ptr(), no_more);
+        Bound::from_owned_ptr_or_err(function.py(), returned)
+    }
 }
 
 fn copied<'py>(py: Python<'py>, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {

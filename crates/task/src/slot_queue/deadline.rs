@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{ItemKey, Kind, Outgoing, SlotQueue, ToldItem};
+use super::{ItemKey, Kind, Outgoing, Running, SlotQueue, ToldItem};
 use crate::message::ToManager;
 use crate::payload::Format;
 
@@ -115,8 +115,9 @@ impl SlotQueue {
         if let Some((_, held)) = self.held.remove(&(frame, index)) {
             return held.give_up().into_iter().collect();
         }
-        let is_it = |key: &ItemKey| (key.frame, key.index) == (frame, index);
-        if let Some(key) = self.running_item.filter(is_it) {
+        if let Some(Running { key, .. }) = self.running
+            && (key.frame, key.index) == (frame, index)
+        {
             self.end_running(key);
             return Vec::new();
         }
