@@ -303,40 +303,94 @@ class Unreadable:
         return int, ("no number",)
 
 
-def test_each_item_of_a_long_stream_has_its_own_end() -> None:
-    """Items that come one behind the other without a word in between, and every fiftieth of them is in trouble of some kind."""
+class Forked:
+    """What forks while it is read, and whose child comes back."""
 
-    def first(value: Any) -> Any:
-        if isinstance(value, int) and value % 50 == 0:
-            match value // 50 % 5:
-                case 0:
-                    raise ValueError(value)
-                case 1:
-                    return bytes(LARGE)
-                case 2:
-                    return open
-                case 3:
-                    raise SometimesError(value)
-                case _:
-                    return (part for part in "a generator")
-        return value
+    def __init__(self, path: str) -> None:
+        self.path = path
 
-    def second(value: Any) -> Any:
-        return value + 1 if isinstance(value, int) else value
+    def __reduce__(self) -> Any:
+        return fork_once, (self.path,)
 
+
+def fork_once(path: str) -> str:
+    """Return the path, in a child as well."""
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+    return path
+
+
+def first_of_two(value: Any) -> Any:
+    """Go wrong with every fiftieth number, in one of five ways."""
+    if isinstance(value, int) and value % 50 == 0:
+        match value // 50 % 5:
+            case 0:
+                raise KeyError(value)
+            case 1:
+                return bytes(LARGE)
+            case 2:
+                raise SometimesError(value)
+            case 3:
+                # Larger than what leaves at once.
+                return bytes(LARGE // 4)
+            case _:
+                return str(value)
+    return value
+
+
+def second_of_two(value: Any) -> Any:
+    """Go wrong with what the first has made a text."""
+    if isinstance(value, bytes) and len(value) == LARGE:
+        return value + b"more"
+    if str(value) == value:
+        raise LookupError(value)
+    return (part for part in "a generator") if value == 1 else value
+
+
+@pytest.mark.parametrize("stages", ["farms", "a farm of two"])
+def test_each_item_of_a_long_stream_has_its_own_end(stages: str) -> None:
+    """Items follow each other, and every fiftieth one is in trouble, each kind of it in turn: all others come to what they come to alone."""
+    both = ex.Pipeline(ex.Farm(first_of_two), ex.Farm(second_of_two))
+    program: Any = both if stages == "farms" else ex.Farm(ex.Pipeline(first_of_two, second_of_two))
     items: list[Any] = [Unreadable() if item % 50 == 25 else item for item in range(20_000)]
-    program = ex.Pipeline(ex.Farm(first), ex.Farm(second))
     options: dict[str, Any] = {"retries_on": SometimesError, "message_bytes_max": LARGE}
     with ex.Manager(program, ex.ParDegree(2), **options) as manager:
         results = list(manager.map(items, errors="return"))
-    expected = (ValueError, ex.SizeLimitError, type(open), SometimesError, ex.ProgramError)
+    assert len(results) == len(items)
+    expected = {0: KeyError, 1: ex.SizeLimitError, 2: SometimesError, 3: bytes, 4: LookupError}
     for item, result in enumerate(results):
-        if item % 50 == 0:
-            assert isinstance(result, expected[item // 50 % 5]), (item, result)
+        notes: list[str] = getattr(result, "__notes__", [])
+        arguments: Any = getattr(result, "args", None)
+        if item == 1:
+            assert type(result) is ex.ProgramError
+            assert "second_of_two" in str(result)
         elif item % 50 == 25:
-            assert isinstance(result, ValueError), (item, result)
+            assert type(result) is ValueError
+            assert "no number" in str(result)
+        elif item % 50:
+            assert result == item
         else:
-            assert result == item + 1
+            kind = item // 50 % 5
+            assert type(result) is expected[kind], (item, result)
+            assert kind == 3 or any(note.startswith(f"item {item}") for note in notes), notes
+            assert any("attempt 3 of 3" in note for note in notes) == (kind == 2)
+            if kind in (0, 2):
+                assert arguments == (item,)
+            elif kind == 4:
+                assert arguments == (str(item),)
+                assert any("second_of_two" in note for note in notes), notes
+
+
+def test_a_child_that_reading_an_item_has_forked_runs_nothing(tmp_path: Path) -> None:
+    def task(path: str) -> int:
+        with Path(path).open("a") as runs:
+            return runs.write("run\n")
+
+    with ex.Manager(ex.Farm(task), ex.ParDegree(1)) as manager:
+        paths = [tmp_path / str(number) for number in range(3)]
+        assert list(manager.map([Forked(str(path)) for path in paths])) == [4, 4, 4]
+    assert [path.read_text() for path in paths] == ["run\n"] * 3
 
 
 @pytest.mark.parametrize(

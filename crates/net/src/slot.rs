@@ -214,8 +214,8 @@ impl SlotNode {
         self.answer(|machine, now| machine.finish(key, now, write))
     }
 
-    /// Takes the outcome of an item, as [`finish`](Self::finish) does, and gives what to do next: nothing if that isn't known, because something
-    /// had to be sent first.
+    /// Takes the outcome of an item, as [`finish`](Self::finish) does, and gives what to do next. Nothing may mean that something had to be sent
+    /// first: [`next`](Self::next) knows.
     ///
     /// # Errors
     /// As those of [`finish`](Self::finish).
@@ -226,11 +226,8 @@ impl SlotNode {
     ) -> Result<Work, SessionError> {
         let mut work = Work::Nothing;
         self.answer(|machine, now| {
-            let outgoing = machine.finish(key, now, write)?;
-            // What begins now doesn't wait for others to be sent: its time would run.
-            if outgoing.is_empty() {
-                work = machine.begin_work(&self.passage, now);
-            }
+            let (outgoing, begun) = machine.finish_and_begin(key, &self.passage, now, write)?;
+            work = begun;
             Ok(outgoing)
         })?;
         Ok(work)

@@ -181,6 +181,20 @@ impl SlotMachine {
         self.queue.finish(key, now, write)
     }
 
+    /// Takes the outcome of an item, as [`finish`](Self::finish) does, and begins what comes next, unless something is to be sent.
+    ///
+    /// # Errors
+    /// As those of [`finish`](Self::finish). Nothing begins then.
+    pub fn finish_and_begin(
+        &mut self,
+        key: ItemKey,
+        passage: &SerialPassage,
+        now: Duration,
+        write: impl FnOnce(&mut RecordWriter),
+    ) -> Result<(Vec<Outgoing>, Work), TooLarge> {
+        self.queue.finish_and_begin(key, passage, now, write)
+    }
+
     /// Takes the result of an item that goes on at another segment than the next one, as [`finish`](Self::finish) takes an outcome.
     ///
     /// # Errors

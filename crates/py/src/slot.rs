@@ -1,8 +1,8 @@
 //! The loop of a worker's process: takes work from the I/O thread, runs functions, gives results.
 
 mod answers;
-mod calls;
 mod carrying;
+mod rows;
 mod steps;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -460,7 +460,7 @@ impl<'py> SlotInterpreter<'py> {
         let mut idle = false;
         let mut next = Work::Nothing;
         loop {
-            let mut work = match std::mem::replace(&mut next, Work::Nothing) {
+            let mut work = match std::mem::take(&mut next) {
                 Work::Nothing => self.node()?.next(),
                 work => work,
             };
@@ -596,13 +596,13 @@ impl<'py> SlotInterpreter<'py> {
         Ok(())
     }
 
-    /// Runs an item, and those behind it that only call the same functions. Gives what came next, if that was taken, too.
+    /// Runs an item, and those behind it that pass the same functions and nothing else. Gives what came next; nothing if the queue wasn't asked for that.
     fn item(&mut self, py: Python<'py>, item: Item) -> Result<Work, LoopEnd> {
         if self.entered != Some(item.key.stream) {
             self.enter(item.key.stream)?;
         }
-        if let Some(calls) = self.calls_of(py, &item) {
-            return self.call_items(py, &calls, item);
+        if let Some(row) = self.row_of(py, &item) {
+            return self.pass_row(py, &row, item);
         }
         self.item_by_itself(py, item)?;
         Ok(Work::Nothing)

@@ -61,7 +61,7 @@ pub struct Item {
     pub lease: Lease,
     /// The item itself. If it is data, its result must be data too.
     pub record: Record,
-    /// The item is a list instead. Few are: they are moved about.
+    /// The item is a list instead. Few are, and each item is moved several times.
     pub list: Option<Box<List>>,
     /// The state that comes to it.
     pub state: StateBefore,
@@ -93,7 +93,7 @@ pub struct List {
 }
 
 /// What to do next.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub enum Work {
     /// Code and settings, in the order in which they came; always before the work that needs them.
     Code(ToSlot),
@@ -105,6 +105,7 @@ pub enum Work {
         frame: u64,
     },
     /// Nothing for now.
+    #[default]
     Nothing,
     /// The session is over: leave.
     Ended(String),
@@ -297,6 +298,26 @@ impl SlotQueue {
         write: impl FnOnce(&mut RecordWriter),
     ) -> Result<Vec<Outgoing>, TooLarge> {
         self.finish_as(key, ToldItem::of(key, Kind::Outcome), now, write)
+    }
+
+    /// Takes the outcome of an item, as [`finish`](Self::finish) does, and begins what comes next, unless something is to be sent: the time of what
+    /// begins doesn't wait for that.
+    ///
+    /// # Errors
+    /// As those of [`finish`](Self::finish). Nothing begins then.
+    pub fn finish_and_begin(
+        &mut self,
+        key: ItemKey,
+        passage: &SerialPassage,
+        now: Duration,
+        write: impl FnOnce(&mut RecordWriter),
+    ) -> Result<(Vec<Outgoing>, Work), TooLarge> {
+        let outgoing = self.finish(key, now, write)?;
+        let work = match outgoing[..] {
+            [] => self.begin(passage, now),
+            _ => Work::Nothing,
+        };
+        Ok((outgoing, work))
     }
 
     /// Takes the result of an item that goes on at another segment than the next one, as [`finish`](Self::finish) takes an outcome.

@@ -117,6 +117,35 @@ impl Slot {
     }
 }
 
+/// Aim: what comes next begins with the answer to an item, and its time with it; not where something is sent first. Method: two items that follow each
+/// other, the last of which ends its frame.
+#[test]
+fn the_next_item_begins_with_the_answer_unless_that_is_sent() {
+    let mut slot = Slot::new(Some(TIMEOUT));
+    slot.frame(1, Lease::None, 2);
+    slot.frame(2, Lease::None, 1);
+    let write = |writer: &mut RecordWriter| writer.push(Format::Data, false, b"\xf6", &[], []);
+    let first = slot.item(at(0));
+    let begun = slot
+        .queue
+        .finish_and_begin(first, &slot.passage, at(1), write);
+    let (answers, Work::Item(second)) = begun.unwrap() else {
+        panic!("expected an item");
+    };
+    assert!(answers.is_empty());
+    assert_eq!((second.key.frame, second.key.index), (1, 1));
+    assert!(slot.queue.look(at(5000)).is_none());
+    assert!(matches!(slot.queue.look(at(5001)), Some(Overdue::Tell)));
+    let begun = slot
+        .queue
+        .finish_and_begin(second.key, &slot.passage, at(5002), write);
+    let (answers, work) = begun.unwrap();
+    assert_eq!(answers.len(), 1);
+    assert!(matches!(work, Work::Nothing), "{work:?}");
+    assert!(!slot.queue.has_deadline());
+    assert_eq!(slot.item(at(5003)).frame, 2);
+}
+
 /// The exceptions among the answers: item and body.
 fn exceptions(answers: Vec<Outgoing>) -> Vec<(u64, Bytes)> {
     let mut found = Vec::new();

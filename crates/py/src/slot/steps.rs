@@ -88,7 +88,8 @@ impl<'py> SlotInterpreter<'py> {
         let List { state, parts, .. } = *list;
         let state = match state.map(|record| self.read(py, record)).transpose()? {
             Some(Err(error)) => return Ok(Err(error.into())),
-            state => state.and_then(Result::ok),
+            Some(Ok(state)) => Some(state),
+            None => None,
         };
         let mut values = Vec::with_capacity(parts.len());
         for part in parts {
@@ -113,10 +114,8 @@ impl<'py> SlotInterpreter<'py> {
         let interruptible = Interruptible::begin();
         let value = decode(py, record, "an earlier worker", false, &mut spent);
         drop(interruptible);
-        if !spent.is_empty() {
-            let node = self.node()?;
-            spent.into_iter().for_each(|buffer| node.recycle(buffer));
-        }
+        let node = self.node()?;
+        spent.into_iter().for_each(|buffer| node.recycle(buffer));
         Ok(value)
     }
 
@@ -131,54 +130,10 @@ impl<'py> SlotInterpreter<'py> {
         let mut passage = passing?;
         let interruptible = Interruptible::begin();
         for number in segments {
-            passage = match passage {
-                Intermediate::Value(value) => match self.call_row(py, key.stream, number, value)? {
-                    Ok(value) => Intermediate::Value(value),
-                    Err(value) => self.pass(py, key.stream, number, Intermediate::Value(value))?,
-                },
-                passage => self.pass(py, key.stream, number, passage)?,
-            };
+            passage = self.pass(py, key.stream, number, passage)?;
         }
         drop(interruptible);
         Ok(passage)
-    }
-
-    /// Takes a value through a segment that only calls functions; gives it back as it is if the segment does more. Most segments don't, and most
-    /// items are small.
-    fn call_row<'a>(
-        &mut self,
-        py: Python<'a>,
-        stream: u32,
-        number: u16,
-        value: Bound<'a, PyAny>,
-    ) -> Result<Result<Bound<'a, PyAny>, Bound<'a, PyAny>>, Box<TaskFailure<'a>>> {
-        let Self {
-            programs,
-            functions,
-            pickles,
-            node,
-            loader,
-            ..
-        } = self;
-        let program = programs.get(&stream).ok_or_else(never_defined)?;
-        let Some(segment) = program.segments.get(usize::from(number)) else {
-            return Ok(Ok(value));
-        };
-        if !program
-            .rows
-            .get(usize::from(number))
-            .is_some_and(|row| *row)
-        {
-            return Ok(Err(value));
-        }
-        let (mut value, mut is_first) = (value, number == 0);
-        for digest in &segment.functions {
-            let function = loaded(py, functions, pickles, (node, loader), digest)?;
-            let is_first = std::mem::take(&mut is_first);
-            let call = program.call;
-            value = call_function(function.bind(py), FunctionPlace { is_first, call }, value)?;
-        }
-        Ok(Ok(value))
     }
 
     /// Takes an item through one segment, again and again if it is a loop by itself.
@@ -390,8 +345,8 @@ impl<'py> SlotInterpreter<'py> {
     }
 }
 
-/// Drops the results that the I/O thread has sent. It only notes them, for the next thread that attaches; a slot that always has something to run
-/// wouldn't, and would keep them all.
+/// Drops the results that have been sent. The I/O thread only notes them, for the next thread that attaches; a slot that always has something to
+/// run doesn't, and would keep them all.
 pub(super) fn drop_sent() {
     Python::attach(|_| ());
 }

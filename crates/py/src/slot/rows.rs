@@ -1,4 +1,5 @@
-//! Items that only functions are called with: most are, and most are small. What is the same for all of a frame is looked up once.
+//! Items that pass rows of functions and nothing else: most do, and most are small. The functions are looked up once for items that come one behind
+//! the other.
 
 use exoskel_flow::Lease;
 use exoskel_link::SessionError;
@@ -12,18 +13,16 @@ use super::{LoopEnd, SlotInterpreter, TaskFailure};
 use crate::interrupt::Interruptible;
 use crate::item_note::Subject;
 
-/// What items pass here that only functions are called with.
-pub(super) struct Calls<'py> {
+/// The functions of all segments that items pass here.
+pub(super) struct Row<'py> {
     stream: u32,
     from: u16,
     to: u16,
-    /// In their order.
     functions: Vec<(Bound<'py, PyAny>, FunctionPlace)>,
 }
 
-impl Calls<'_> {
-    /// Whether this item passes the same.
-    fn are_those_of(&self, item: &Item) -> bool {
+impl Row<'_> {
+    fn is_passed_by(&self, item: &Item) -> bool {
         let Item { key, from, .. } = item;
         (key.stream, *from, key.to) == (self.stream, self.from, self.to) && is_plain(item)
     }
@@ -36,7 +35,7 @@ fn is_plain(item: &Item) -> bool {
 
 impl<'py> SlotInterpreter<'py> {
     /// What an item passes here, if that is functions alone, all of which are loaded.
-    pub(super) fn calls_of(&self, py: Python<'py>, item: &Item) -> Option<Calls<'py>> {
+    pub(super) fn row_of(&self, py: Python<'py>, item: &Item) -> Option<Row<'py>> {
         let Item { key, from, .. } = *item;
         if !is_plain(item) || self.beyond(key).is_some() {
             return None;
@@ -44,6 +43,7 @@ impl<'py> SlotInterpreter<'py> {
         let program = self.programs.get(&key.stream)?;
         let mut functions = Vec::new();
         for number in from..=key.to {
+            // As in `pass`: behind the last segment there is nothing to do.
             let Some(segment) = program.segments.get(usize::from(number)) else {
                 break;
             };
@@ -59,7 +59,7 @@ impl<'py> SlotInterpreter<'py> {
                 functions.push((function.bind(py).clone(), place));
             }
         }
-        Some(Calls {
+        Some(Row {
             stream: key.stream,
             from,
             to: key.to,
@@ -67,35 +67,35 @@ impl<'py> SlotInterpreter<'py> {
         })
     }
 
-    /// Runs an item, and those behind it that pass the same. Gives what came next, or nothing if that wasn't taken.
-    pub(super) fn call_items(
+    /// Runs an item, and those behind it that pass the same row. Gives what came next; nothing if the queue wasn't asked for that.
+    pub(super) fn pass_row(
         &mut self,
         py: Python<'py>,
-        calls: &Calls<'py>,
+        row: &Row<'py>,
         item: Item,
     ) -> Result<Work, LoopEnd> {
         let mut record = std::mem::take(&mut self.scratch);
-        let work = self.call_items_with(py, calls, item, &mut record);
+        let work = self.pass_row_with(py, row, item, &mut record);
         self.scratch = record;
         work
     }
 
-    fn call_items_with(
+    fn pass_row_with(
         &mut self,
         py: Python<'py>,
-        calls: &Calls<'py>,
+        row: &Row<'py>,
         mut item: Item,
         record: &mut RecordWriter,
     ) -> Result<Work, LoopEnd> {
-        drop_sent();
         loop {
+            drop_sent();
             let key = item.key;
             let format = self.answer_to(item.record.format);
             let value = self.read(py, item.record)?;
             let interruptible = Interruptible::begin();
             let written = value
                 .map_err(Box::from)
-                .and_then(|value| self.call_and_write(calls, value, (key, format), record));
+                .and_then(|value| self.call_and_write(row, value, (key, format), record));
             drop(interruptible);
             if let Err(failure) = written {
                 self.finish_with(py, key, format, Err(failure), record)?;
@@ -103,7 +103,7 @@ impl<'py> SlotInterpreter<'py> {
             }
             let node = self.node()?;
             match node.finish_and_next(key, |writer| writer.append(record)) {
-                Ok(Work::Item(next)) if calls.are_those_of(&next) => item = next,
+                Ok(Work::Item(next)) if row.is_passed_by(&next) => item = next,
                 Err(SessionError::Limit { got, maximum, .. }) => {
                     self.finish_over_limit(py, key, format, (got, maximum), record)?;
                     return Ok(Work::Nothing);
@@ -116,12 +116,12 @@ impl<'py> SlotInterpreter<'py> {
     /// Writes what the functions make of a value.
     fn call_and_write(
         &mut self,
-        calls: &Calls<'py>,
+        row: &Row<'py>,
         mut value: Bound<'py, PyAny>,
         (key, format): (ItemKey, Format),
         record: &mut RecordWriter,
     ) -> Result<(), Box<TaskFailure<'py>>> {
-        for (function, place) in &calls.functions {
+        for (function, place) in &row.functions {
             value = call_function(function, *place, value)?;
         }
         let reader = Reader::OfItem(key, key.to.saturating_add(1));
