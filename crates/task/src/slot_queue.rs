@@ -176,7 +176,7 @@ pub struct SlotQueue {
     held: BTreeMap<(u64, u64), (u32, Pending)>,
     /// When the running item was started.
     started: Option<Duration>,
-    running: Option<Running>,
+    running: Option<BegunItem>,
     /// Until when what runs must have ended, if it must.
     deadline: Option<Deadline>,
     /// The deadline of an item for which something is loaded.
@@ -200,7 +200,7 @@ pub struct SlotQueue {
 
 /// The running item.
 #[derive(Clone, Copy, Debug)]
-struct Running {
+struct BegunItem {
     key: ItemKey,
     /// Its frame keeps a lease.
     keeps_lease: bool,
@@ -278,7 +278,7 @@ impl SlotQueue {
         let work = self.next(now);
         if let Work::Item(Item { key, lease, .. }) = &work {
             let (key, keeps_lease) = (*key, *lease == Lease::Kept);
-            self.running = Some(Running { key, keeps_lease });
+            self.running = Some(BegunItem { key, keeps_lease });
             if keeps_lease {
                 passage.0.store(IN_SERIAL, Ordering::SeqCst);
             }
@@ -590,7 +590,7 @@ impl SlotQueue {
                     .filter_map(|(_, (_, held))| held.give_up());
                 let answers = answers.into_iter().chain(others).collect();
                 self.code.push_back(ToSlot::Forget { stream });
-                if let Some(Running { key, .. }) = self.running
+                if let Some(BegunItem { key, .. }) = self.running
                     && key.stream == stream
                 {
                     self.end_running(key);
@@ -727,7 +727,7 @@ impl SlotQueue {
 
     /// Whether the running item is the last of its frame that will come to the serial function.
     fn is_last_of(&self, frame: u64) -> bool {
-        let keeps_lease = |running: Running| running.keeps_lease && running.key.frame == frame;
+        let keeps_lease = |running: BegunItem| running.keeps_lease && running.key.frame == frame;
         self.running.is_some_and(keeps_lease)
             && self.jobs.iter().all(|job| job.execute.frame != frame)
     }

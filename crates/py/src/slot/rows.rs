@@ -14,14 +14,14 @@ use crate::interrupt::Interruptible;
 use crate::item_note::Subject;
 
 /// The functions of all segments that items pass here.
-pub(super) struct Row<'py> {
+pub(super) struct FunctionRow<'py> {
     stream: u32,
     from: u16,
     to: u16,
     functions: Vec<(Bound<'py, PyAny>, FunctionPlace)>,
 }
 
-impl Row<'_> {
+impl FunctionRow<'_> {
     fn is_passed_by(&self, item: &Item) -> bool {
         let Item { key, from, .. } = item;
         (key.stream, *from, key.to) == (self.stream, self.from, self.to) && is_plain(item)
@@ -35,7 +35,7 @@ fn is_plain(item: &Item) -> bool {
 
 impl<'py> SlotInterpreter<'py> {
     /// What an item passes here, if that is functions alone, all of which are loaded.
-    pub(super) fn row_of(&self, py: Python<'py>, item: &Item) -> Option<Row<'py>> {
+    pub(super) fn row_of(&self, py: Python<'py>, item: &Item) -> Option<FunctionRow<'py>> {
         let Item { key, from, .. } = *item;
         if !is_plain(item) || self.beyond(key).is_some() {
             return None;
@@ -59,7 +59,7 @@ impl<'py> SlotInterpreter<'py> {
                 functions.push((function.bind(py).clone(), place));
             }
         }
-        Some(Row {
+        Some(FunctionRow {
             stream: key.stream,
             from,
             to: key.to,
@@ -71,7 +71,7 @@ impl<'py> SlotInterpreter<'py> {
     pub(super) fn pass_row(
         &mut self,
         py: Python<'py>,
-        row: &Row<'py>,
+        row: &FunctionRow<'py>,
         item: Item,
     ) -> Result<Work, LoopEnd> {
         let mut record = std::mem::take(&mut self.scratch);
@@ -83,7 +83,7 @@ impl<'py> SlotInterpreter<'py> {
     fn pass_row_with(
         &mut self,
         py: Python<'py>,
-        row: &Row<'py>,
+        row: &FunctionRow<'py>,
         mut item: Item,
         record: &mut RecordWriter,
     ) -> Result<Work, LoopEnd> {
@@ -116,7 +116,7 @@ impl<'py> SlotInterpreter<'py> {
     /// Writes what the functions make of a value.
     fn call_and_write(
         &mut self,
-        row: &Row<'py>,
+        row: &FunctionRow<'py>,
         mut value: Bound<'py, PyAny>,
         (key, format): (ItemKey, Format),
         record: &mut RecordWriter,

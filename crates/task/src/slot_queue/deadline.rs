@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{ItemKey, Kind, Outgoing, Running, SlotQueue, ToldItem};
+use super::{BegunItem, ItemKey, Kind, Outgoing, SlotQueue, ToldItem};
 use crate::message::ToManager;
 use crate::payload::Format;
 
@@ -115,7 +115,7 @@ impl SlotQueue {
         if let Some((_, held)) = self.held.remove(&(frame, index)) {
             return held.give_up().into_iter().collect();
         }
-        if let Some(Running { key, .. }) = self.running
+        if let Some(BegunItem { key, .. }) = self.running
             && (key.frame, key.index) == (frame, index)
         {
             self.end_running(key);
